@@ -1,0 +1,266 @@
+"""The folders that users write (methods/, models/, datasets/, papers/, config/), read into typed records.
+
+Nothing else lists what exists: a method is there because its folder is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from upkeep.contract import CellChoice, Config, DatasetSpec, MethodCard, ModelSpec, Record, Suite
+from upkeep.errors import UpkeepError
+
+R = TypeVar("R", bound=Record)
+
+CONTROLS = ("null", "gold")
+
+
+def read_yaml(path: Path, kind: type[R]) -> R:
+    """Decode a YAML file into a record.
+
+    Raises:
+        UpkeepError: the file is missing, is not YAML, or a field is missing, unknown or of a wrong type.
+    """
+    try:
+        return msgspec.yaml.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise UpkeepError("file not found", where=path, expected=f"a {kind.__name__} in YAML") from None
+    except msgspec.ValidationError as error:
+        raise UpkeepError(
+            str(error), where=path, expected=f"fields as in schema/ ({kind.__name__})", remedy="mend this field"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UpkeepError(f"not readable as YAML: {error}", where=path) from None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """The name of a model that a training method makes: `<base>+<method>.<variant>`."""
+
+    base: str
+    method: str
+    variant: str
+
+    @classmethod
+    def parse(cls, name: str) -> TrainedModel | None:
+        """None where the name is that of a plain model."""
+        base, plus, rest = name.rpartition("+")
+        method, dot, variant = rest.partition(".")
+        return cls(base, method, variant) if plus and dot else None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """What one job runs and one command re-runs."""
+
+    dataset: str
+    method: str
+    variant: str
+    model: str
+
+    @classmethod
+    def parse(cls, text: str) -> Cell:
+        parts = text.strip("/").split("/")
+        if len(parts) != 4 or not all(parts):
+            raise UpkeepError(
+                "not the name of a cell",
+                expected="DATASET/METHOD/VARIANT/MODEL, as in oaks_babi/rag_dense/k30/qwen3-4b",
+                found=repr(text),
+            )
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.dataset}/{self.method}/{self.variant}/{self.model}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArtifactCell:
+    """The job that prepares an artifact: a memory that several cells read, or a model."""
+
+    dataset: str
+    method: str
+    key: str
+    """The first variant, by name, of those that share the artifact."""
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.dataset}/{self.method}/{self.key}/{self.model}"
+
+
+class Catalog:
+    """All that this copy of the suite knows, by id. Files are read once, when first asked for."""
+
+    def __init__(self, root: Path, config_file: Path | None = None) -> None:
+        self.root = root
+        self.config = self._read_config(config_file)
+        self.results = root / self.config.results
+        self.cache = root / self.config.cache
+        self._cards: dict[Path, Record] = {}
+
+    def _read_config(self, config_file: Path | None) -> Config:
+        """Defaults, then a user's file (`UPKEEP_CONFIG` or `--config`), then `UPKEEP_<FIELD>` from the environment."""
+        chosen = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
+        config = read_yaml(self.root / "config" / "config.yaml", Config)
+        if chosen is not None:
+            config = msgspec.structs.replace(config, **_given(chosen))
+        overrides = {
+            name: value
+            for name in ("suite", "runtime", "base_image", "results", "cache")
+            if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
+        }
+        try:
+            return msgspec.convert(msgspec.to_builtins(config) | overrides, Config)
+        except msgspec.ValidationError as error:
+            raise UpkeepError(str(error), where="UPKEEP_... in the environment", found=overrides) from None
+
+    # ------------------------------------------------------------ names
+
+    @functools.cached_property
+    def methods(self) -> list[str]:
+        return _folders(self.root / "methods", "method.yaml")
+
+    @functools.cached_property
+    def datasets(self) -> list[str]:
+        return _folders(self.root / "datasets", "dataset.yaml")
+
+    @functools.cached_property
+    def models(self) -> list[str]:
+        return sorted(p.stem for p in (self.root / "models").glob("*.yaml"))
+
+    @functools.cached_property
+    def papers(self) -> list[str]:
+        return sorted(p.parent.name for p in (self.root / "papers").glob("*/tables.yaml"))
+
+    @functools.cached_property
+    def suites(self) -> dict[str, Path]:
+        named = {p.stem: p for p in (self.root / "config" / "suites").glob("*.yaml")}
+        return named | {p.parent.name: p for p in (self.root / "papers").glob("*/suite.yaml")}
+
+    # ------------------------------------------------------------ cards
+
+    def _card(self, kind: str, name: str, known: Iterable[str], path: Path, record: type[R]) -> R:
+        known = list(known)
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=3)
+            raise UpkeepError(
+                f"unknown {kind} {name!r}",
+                expected=f"one of {', '.join(sorted(known))}",
+                remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
+            )
+        if path not in self._cards:
+            self._cards[path] = read_yaml(path, record)
+        return self._cards[path]  # type: ignore[return-value]
+
+    def method(self, name: str) -> MethodCard:
+        return self._card("method", name, self.methods, self.root / "methods" / name / "method.yaml", MethodCard)
+
+    def model(self, name: str) -> ModelSpec:
+        return self._card("model", name, self.models, self.root / "models" / f"{name}.yaml", ModelSpec)
+
+    def spec(self, model: str) -> ModelSpec:
+        """The card of a model, or, of a trained one, that of the model it was made of in the beginning."""
+        trained = TrainedModel.parse(model)
+        return self.spec(trained.base) if trained else self.model(model)
+
+    def dataset(self, name: str) -> DatasetSpec:
+        return self._card("dataset", name, self.datasets, self.root / "datasets" / name / "dataset.yaml", DatasetSpec)
+
+    def suite(self, name: str) -> Suite:
+        return self._card("suite", name, self.suites, self.suites.get(name, Path()), Suite)
+
+    # ------------------------------------------------------------ cells
+
+    def check(self, cell: Cell) -> None:
+        """Refuse a cell that names anything unknown, before anything starts."""
+        self.dataset(cell.dataset)
+        card = self.method(cell.method)
+        if cell.variant not in card.variants:
+            raise UpkeepError(
+                f"method {cell.method!r} has no variant {cell.variant!r}",
+                where=self.root / "methods" / cell.method / "method.yaml",
+                expected=f"one of {', '.join(card.variants)}",
+                remedy=f"add `{cell.variant}` under `variants:` there, or choose another",
+            )
+        if not card.model:
+            if cell.model != "none":
+                raise UpkeepError(
+                    f"method {cell.method!r} calls no model", expected="the model `none`", found=cell.model
+                )
+            return
+        trained = TrainedModel.parse(cell.model)
+        if trained is None:
+            self.model(cell.model)
+            return
+        trainer = self.method(trained.method)
+        if trainer.artifact is None or trainer.artifact.kind != "model":
+            raise UpkeepError(f"method {trained.method!r} trains no model", where=cell.model)
+        self.check(Cell(cell.dataset, trained.method, trained.variant, trained.base))
+
+    def cells(self, suite: Suite) -> list[Cell]:
+        """The cells of a suite, checked, each once, in the order of the file."""
+        return list(dict.fromkeys(cell for choice in suite.cells for cell in self._expand(choice)))
+
+    def _expand(self, choice: CellChoice) -> Iterator[Cell]:
+        for dataset in choice.datasets:
+            for method_and_variant in choice.methods:
+                method, _, variant = method_and_variant.partition("/")
+                card = self.method(method)
+                for v in [variant] if variant else card.variants:
+                    for model in choice.models if card.model else ["none"]:
+                        cell = Cell(dataset, method, v, model)
+                        self.check(cell)
+                        yield cell
+
+    def artifact_of(self, cell: Cell) -> ArtifactCell | None:
+        """The memory that a cell reads, if its method keeps one."""
+        card = self.method(cell.method)
+        if card.artifact is None or card.artifact.kind != "memory":
+            return None
+        return ArtifactCell(cell.dataset, cell.method, self.artifact_key(cell.method, cell.variant), cell.model)
+
+    def engine(self, method: str, model: str) -> str:
+        """The engine image that a method needs to run a model: a folder of `containers/`."""
+        if not self.method(method).model:
+            return "base"
+        spec = self.spec(model)
+        artifact = self.method(method).artifact
+        if spec.engine == "transformers" or (artifact is not None and artifact.kind == "model"):
+            return "transformers"
+        return "vllm-gpu" if spec.gpus else "vllm-cpu"
+
+    def embedder(self, method: str, model: str) -> str | None:
+        """The embedder that a method retrieves with; beside a model on GPUs the one on GPUs, where the card has one."""
+        card = self.method(method)
+        return card.embedder_gpu if card.embedder_gpu and self.spec(model).gpus else card.embedder
+
+    def artifact_key(self, method: str, variant: str) -> str:
+        """The name under which a variant's artifact is shared: the first variant with the same artifact parameters."""
+        card = self.method(method)
+        wanted = card.artifact.parameters if card.artifact else []
+        mine = [card.variants[variant].get(p) for p in wanted]
+        return min(v for v, values in card.variants.items() if [values.get(p) for p in wanted] == mine)
+
+    def training_of(self, cell: Cell) -> ArtifactCell | None:
+        """The training job that makes a cell's model, if it is a trained one."""
+        trained = TrainedModel.parse(cell.model)
+        return ArtifactCell(cell.dataset, trained.method, trained.variant, trained.base) if trained else None
+
+
+def _folders(parent: Path, card: str) -> list[str]:
+    return sorted(p.parent.name for p in parent.glob(f"*/{card}"))
+
+
+def _given(path: Path) -> dict[str, object]:
+    """The fields that a partial configuration file sets, checked."""
+    import yaml
+
+    read_yaml(path, Config)
+    return yaml.safe_load(path.read_text()) or {}

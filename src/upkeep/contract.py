@@ -1,0 +1,485 @@
+"""Every file that crosses a boundary, as a typed record.
+
+These records are the single definition of the contracts: the library decodes files straight into them (fast, strict,
+with the field named on error) and `schema/*.schema.json` is generated from them (`upkeep schema`).
+
+The module imports nothing but msgspec and the standard library, for it travels into every container.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=120)]
+"""An id that is also a folder's name."""
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""Bounded to what every JSON reader holds exactly."""
+Positive = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Text = Annotated[str, Meta(max_length=1_000_000)]
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""The longest line that is read from a container; a longer one is refused without being held in memory."""
+
+
+class Record(Struct, forbid_unknown_fields=True, frozen=True):
+    """Base of all records: immutable, and an unknown field is an error."""
+
+
+# ---------------------------------------------------------------- predictions
+
+
+class Retrieved(Record, frozen=True, kw_only=True):
+    """One retrieved document."""
+
+    id: str
+    """Document id."""
+    score: float
+    """The retriever's score; comparable within one prediction only."""
+    rank: Positive
+    """1 for the best."""
+
+
+class Usage(Record, frozen=True, kw_only=True):
+    """Tokens of all model calls behind one prediction."""
+
+    prompt: Count = 0
+    """Prompt tokens sent."""
+    completion: Count = 0
+    """Tokens generated, reasoning included."""
+    calls: Count = 0
+    """Model calls."""
+
+
+class ContextUse(Record, frozen=True, kw_only=True):
+    """What of the arrived documents reached the prompt."""
+
+    documents: Count = 0
+    """Documents in the prompt."""
+    dropped: Count = 0
+    """Documents left out because the model's limit was reached, oldest first (OAKS, 4 and C.1.3)."""
+
+
+class Measured(Record, frozen=True, kw_only=True):
+    """What a machine measured. It differs from run to run, so it is kept apart from the predictions when published."""
+
+    latency_s: Seconds = 0.0
+    """From the first model call to the parsed answer."""
+    cached: Count = 0
+    """Prompt tokens whose keys and values came from the prefix cache."""
+
+
+Parse = Literal["marker", "lenient", "whole", "none"]
+"""How the answer was read: after the demanded marker; after a looser form of it; the whole output; not at all."""
+
+Finish = Literal["stop", "length", "none"]
+"""Why generation ended; `none` where no model was called or the call failed."""
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    """One answer to one probe in one trial: a line of `predictions.jsonl`. A failure is a line with `error` set."""
+
+    probe_id: Annotated[str, Meta(min_length=1, max_length=400)]
+    trial: Count
+    response: Text | None
+    """The model's raw text, reasoning removed; null where there is none."""
+    reasoning: Text | None
+    """The thinking text of a reasoning model; null where there is none."""
+    answer: Annotated[str, Meta(max_length=100_000)] | None
+    """The answer as read from the response; null where none could be read (counts as wrong)."""
+    parse: Parse
+    finish_reason: Finish
+    retrieved: list[Retrieved]
+    usage: Usage
+    context: ContextUse
+    error: Annotated[str, Meta(max_length=10_000)] | None
+    """Why there is no answer; null where there was no failure."""
+    measured: Measured | None = None
+    """Only in the container's own output; published predictions have none."""
+
+
+class Memory(Record, frozen=True, kw_only=True):
+    """What a method remembers of a stream after one document: a line of `memory.jsonl`."""
+
+    stream: str
+    position: Count
+    """The last document that had arrived."""
+    text: Text
+    usage: Usage
+    error: Annotated[str, Meta(max_length=10_000)] | None = None
+
+
+# ---------------------------------------------------------------- what a container is given
+
+
+class Document(Record, frozen=True, kw_only=True):
+    """A unit of a corpus."""
+
+    id: str
+    stream: str
+    position: Count
+    """Place in its stream, from 0."""
+    timestamp: str | None
+    """ISO 8601, where the stream has dates."""
+    text: str
+
+
+class Probe(Record, frozen=True, kw_only=True):
+    """One question at one point of a stream, as a method sees it: nothing in it tells the answer."""
+
+    id: str
+    question_id: str
+    stream: str
+    position: Count
+    """The last document that has arrived when the question is asked."""
+    question: str
+    options: list[str] | None
+    """Multiple choice: the options in order, A first; null for open questions."""
+    form: Literal["short", "choice"]
+    """How the answer is asked for: in a few words, or as an option's letter."""
+
+
+class Gold(Record, frozen=True, kw_only=True):
+    """The answer key of a probe; a container gets it only for the control method `gold` or, without answers, `oracle`."""
+
+    probe_id: str
+    answers: list[str]
+    """Every accepted answer (an option's letter for multiple choice)."""
+    outdated: list[str]
+    """Answers that were right before and no longer are."""
+    evidence: list[str]
+    """Ids of the documents that hold the evidence; the last one is where the present answer began."""
+
+
+class Pair(Record, frozen=True, kw_only=True):
+    """A question with its answer, to train on."""
+
+    question: str
+    answer: str
+
+
+class Round(Record, frozen=True, kw_only=True):
+    """A line that the host writes to the container: documents that arrive now, then the probes to answer.
+
+    The next round is sent when every probe of this one is answered, so what has not arrived is not in the container.
+    """
+
+    documents: list[Document]
+    probes: list[Probe]
+    gold: list[Gold] = []
+    memories: list[Memory] = []
+    """For a method with a memory: the memory after the last document of each stream of this round."""
+
+
+class Sampling(Record, frozen=True, kw_only=True):
+    """Every sampling parameter, explicit. Nothing is taken from a model's own files."""
+
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+    """0 is greedy."""
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Count = 0
+    """0 switches it off."""
+    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
+    presence_penalty: float = 0.0
+    max_tokens: Positive = 4096
+
+
+class ModelSpec(Record, frozen=True, kw_only=True):
+    """`models/<model>.yaml`: weights or an endpoint, and how it is decoded."""
+
+    label: str
+    """The printed name, as in the papers' tables (`Qwen3-30B`)."""
+    summary: str
+    role: Literal["generator", "embedder"] = "generator"
+    source: Literal["hub", "path", "rule", "package"]
+    """`hub`: a hub id at a revision; `path`: a local folder; `rule`: made on the spot by a recipe of ours;
+    `package`: carried by an installed Python package."""
+    location: str
+    """Hub id, folder (relative to the repository), recipe name or package name."""
+    revision: str | None = None
+    """Commit of the hub repository; required for `hub`."""
+    sha256: Sha256 | None = None
+    """Content hash of the weights' folder, where it is pinned."""
+    context_length: Positive
+    """Tokens, prompt and answer together."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    gpus: Count = 0
+    """GPUs needed; 0 runs on the CPU."""
+    sampling: Sampling = Sampling()
+    chat_template: str | None = None
+    """Jinja text that replaces the tokenizer's chat template."""
+    thinking: Literal["on", "off"] = "off"
+    """Whether the model reasons before it answers; explicit for hybrid models."""
+    thinking_tags: tuple[str, str] | None = None
+    """The strings around the reasoning (`<think>`, `</think>`)."""
+    template_options: dict[str, Any] = {}
+    """Passed to the chat template (`enable_thinking: false`)."""
+    rope_scaling: dict[str, Any] | None = None
+    """YaRN, where the context is extended (OAKS, C.1.4)."""
+    query_prefix: str = ""
+    """Embedders: put before a query."""
+    document_prefix: str = ""
+    """Embedders: put before a document."""
+    cutoff: str | None = None
+    """Knowledge cut-off date, ISO 8601."""
+    licence: str = ""
+    trained: bool = True
+    """False for a model with random weights; the report says so."""
+    extra: dict[str, Any] = {}
+    """Parameters of a `rule`."""
+
+
+class EngineSettings(Record, frozen=True, kw_only=True):
+    """How the engine of a cell is started."""
+
+    name: Literal["transformers", "vllm", "none"]
+    threads: Positive = 1
+    max_in_flight: Positive = 256
+    """Probes that are answered at the same time."""
+    prefix_cache: bool = True
+    shuffle: bool = False
+    """Benchmarks only: send requests in random order."""
+    options: dict[str, Any] = {}
+
+
+class CellDescription(Record, frozen=True, kw_only=True):
+    """`cell.json`: all that a container is told. Paths are as the container sees them."""
+
+    task: Literal["answer", "remember", "train"]
+    dataset: Name
+    method: Name
+    variant: Name
+    model: Name
+    parameters: dict[str, Any]
+    """The variant's parameters."""
+    model_spec: ModelSpec | None
+    """None for a method that calls no model."""
+    model_path: str | None
+    embedder_spec: ModelSpec | None = None
+    embedder_path: str | None = None
+    engine: EngineSettings
+    trials: Positive = 1
+    seed: Count = 0
+    chunk_tokens: Positive
+    """Tokens of a document at most, by the dataset's tokenizer."""
+    prompt: str
+    """Name of the dataset's prompt (`upkeep.cell.prompts`)."""
+    prompt_text: str | None = None
+    """A user's own system text in place of ours."""
+    output: str
+    """The writable folder."""
+    pairs: str | None = None
+    """`train`: file of training pairs (JSON Lines of Pair)."""
+
+
+# ---------------------------------------------------------------- manifests and cards
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """One start of a cell's container."""
+
+    start: str
+    end: str | None
+    outcome: Literal["complete", "failed", "killed", "running"]
+    reason: str | None = None
+    lines: Count = 0
+    """Predictions on disk when it ended."""
+
+
+class Environment(Record, frozen=True, kw_only=True):
+    """Where a cell ran."""
+
+    runtime: Literal["docker", "podman", "apptainer", "process"]
+    isolated: bool
+    """False for a plain process: no network, file or memory isolation."""
+    image: str | None
+    digest: str | None
+    """Image id (sha256), or the hash of the locked requirements for a plain process."""
+    engine: str
+    engine_version: str
+    packages: dict[str, str]
+    hardware: dict[str, Any]
+    job: str | None = None
+
+
+class Manifest(Record, frozen=True, kw_only=True):
+    """`manifest.json`, one a cell. A cell whose manifest and files do not agree is not scored."""
+
+    version: Literal[1] = 1
+    cell: str
+    """dataset/method/variant/model"""
+    identity: Sha256
+    """Hash of all that determines the answers."""
+    identity_parts: dict[str, str]
+    """What went into it, each part with its own hash or value."""
+    environment: Environment
+    seed: Count
+    start: str
+    end: str
+    attempts: list[Attempt]
+    probes: Count
+    trials: Positive
+    outcomes: dict[str, Count]
+    """Predictions by outcome: answered, unparsed, error."""
+    usage: Usage
+    measured: dict[str, float]
+    """Sums over the cell: cached prompt tokens, computed prompt tokens, seconds."""
+    files: dict[str, Sha256]
+    """sha256 of each published file, by name."""
+
+
+class DatasetCard(Record, frozen=True, kw_only=True):
+    """`card.json` beside a built dataset."""
+
+    version: Literal[1] = 1
+    dataset: Name
+    label: str
+    source: str
+    licence: str
+    tokenizer: str
+    chunk_tokens: Positive
+    streams: Count
+    documents: Count
+    probes: Count
+    questions: Count
+    pairs: Count = 0
+    slices: dict[str, dict[str, Count]]
+    """Slice name -> value -> number of questions."""
+    statistics: dict[str, float]
+    stands_for: str | None
+    """The paper's dataset that it is a small stand-in of."""
+    content_sha256: Sha256
+    """Hash of the rows, independent of the file's encoding."""
+    files: dict[str, Sha256]
+    inputs: dict[str, Sha256] = {}
+    """Files that it was built from."""
+    seed: int | None = None
+    notes: list[str] = []
+
+
+# ---------------------------------------------------------------- what users write (YAML)
+
+
+class DatasetSpec(Record, frozen=True, kw_only=True):
+    """`datasets/<dataset>/dataset.yaml`."""
+
+    label: str
+    summary: str
+    paper: str
+    source: str
+    licence: str
+    builder: str
+    """Name of a builder or loader in `upkeep.datasets`."""
+    options: dict[str, Any] = {}
+    url: str | None = None
+    revision: str | None = None
+    sha256: dict[str, Sha256] = {}
+    """Pins of the files that a loader reads, by name."""
+    stands_for: str | None = None
+    prompt: str
+    """Name of the prompt in `upkeep.cell.prompts`."""
+    equivalence: str
+    """Name of the answer equivalence in `upkeep.scoring.equivalence`."""
+    metrics: str
+    """Name of the metric family in `upkeep.scoring`."""
+
+
+class Resources(Record, frozen=True, kw_only=True):
+    cpus: Positive = 1
+    memory_gb: Positive = 4
+    pids: Positive = 512
+    minutes: Positive = 240
+    disk_gb: Positive = 10
+
+
+class Artifact(Record, frozen=True, kw_only=True):
+    """What a method prepares before it answers."""
+
+    kind: Literal["memory", "model"]
+    parameters: list[str] = []
+    """The variant's parameters that determine it; variants that agree on them share one artifact."""
+
+
+class MethodCard(Record, frozen=True, kw_only=True):
+    """`methods/<method>/method.yaml`."""
+
+    label: str
+    papers: list[str]
+    summary: str
+    reference: str
+    """Paper and section, or the publication that it comes from."""
+    variants: dict[Name, dict[str, Any]]
+    """Parameters of each named setting."""
+    settings: list[str] = []
+    """The parameters that tables print in their `setting` column, in order."""
+    supervision: Literal["", "C", "Q", "C+Q"] = ""
+    model: bool = True
+    """Whether it talks to a model."""
+    embedder: str | None = None
+    """The embedder, for methods with dense retrieval: a small one where the model runs on the CPU."""
+    embedder_gpu: str | None = None
+    """The embedder beside a model on GPUs: the paper's."""
+    sees: Literal["documents", "evidence", "answers"] = "documents"
+    """What of the answer key it is given: only `oracle` and `gold` see any."""
+    artifact: Artifact | None = None
+    resources: Resources = Resources()
+
+
+class CellChoice(Record, frozen=True, kw_only=True):
+    """A rectangle of cells: every combination of the lists."""
+
+    datasets: list[str]
+    methods: list[str]
+    """`method` (all its variants) or `method/variant`."""
+    models: list[str]
+    """Model ids; `MODEL+METHOD.VARIANT` is the model that a training method makes of MODEL."""
+
+
+class Suite(Record, frozen=True, kw_only=True):
+    """A named choice of cells: `papers/<paper>/suite.yaml`, `config/suites/*.yaml`."""
+
+    label: str
+    summary: str
+    papers: list[str]
+    cells: list[CellChoice]
+    seed: Count = 0
+    trials: Positive = 1
+
+
+class Config(Record, frozen=True, kw_only=True):
+    """`config/config.yaml`; a user's own file may override any field."""
+
+    suite: str = "mini"
+    runtime: Literal["auto", "docker", "podman", "process"] = "auto"
+    base_image: str | None = None
+    """Base image of the CPU images in place of the pinned official one."""
+    results: str = "results"
+    cache: str = "results/cache"
+    """Wheels, environments and models; may be shared."""
+    data: dict[str, str] = {}
+    """Dataset -> local path of an official release."""
+    prompts: dict[str, str] = {}
+    """Prompt name -> a file with a text of the user's own."""
+    models: dict[str, str] = {}
+    """Model id -> local folder of its weights."""
+    offline: bool = False
+
+
+BOUNDARY: dict[str, type[Struct]] = {
+    "prediction": Prediction,
+    "memory": Memory,
+    "pair": Pair,
+    "round": Round,
+    "cell": CellDescription,
+    "manifest": Manifest,
+    "card": DatasetCard,
+    "dataset": DatasetSpec,
+    "method": MethodCard,
+    "model": ModelSpec,
+    "suite": Suite,
+    "config": Config,
+}
+"""Every record that has a file `schema/<name>.schema.json`."""

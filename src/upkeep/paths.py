@@ -1,0 +1,60 @@
+"""Where everything lies under `results/`. The only place that knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from upkeep.catalog import ArtifactCell, Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    results: Path
+
+    def dataset(self, name: str) -> Path:
+        """Folder of documents.parquet, probes.parquet, gold.parquet, card.json."""
+        return self.results / "datasets" / name
+
+    def image(self, method: str, engine: str) -> Path:
+        """Record of a built image or environment."""
+        return self.results / "images" / f"{method}.{engine}.json"
+
+    def weights(self, model: str) -> Path:
+        """Folder of a model's weights, where the suite holds them itself."""
+        return self.results / "models" / model
+
+    def trained(self, training: ArtifactCell) -> Path:
+        """Published folder of a model made by a training method: manifest.json and model/."""
+        return self.results / "trained" / str(training)
+
+    def memory(self, artifact: ArtifactCell) -> Path:
+        """Published folder of a method's memories: manifest.json and memory.jsonl."""
+        return self.results / "memories" / str(artifact)
+
+    def cell(self, cell: Cell) -> Path:
+        """Published folder: predictions.jsonl, measured.parquet, manifest.json."""
+        return self.results / "cells" / str(cell)
+
+    def work(self, kind: str, name: object) -> Path:
+        """Folder of an attempt under way; `kind` is cells, memories or trained."""
+        return self.results / "work" / kind / str(name)
+
+    def status(self, kind: str, name: object) -> Path:
+        """Where a job says how far it is."""
+        return self.results / "status" / kind / f"{name}.json"
+
+    def log(self, kind: str, name: object) -> Path:
+        return self.results / "logs" / kind / f"{name}.log"
+
+    @property
+    def scores(self) -> Path:
+        return self.results / "scores" / "scores.parquet"
+
+    @property
+    def report(self) -> Path:
+        return self.results / "report" / "index.html"
+
+    @property
+    def tables(self) -> Path:
+        return self.results / "tables"
