@@ -1,0 +1,55 @@
+"""Datasets: builders and loaders that all give the one normal form of docs/architecture.md.
+
+A builder is a function `build(context: store.Context) -> store.Built`. `dataset.yaml` names it by its key here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from upkeep.errors import UpkeepError
+
+if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
+    from upkeep.contract import DatasetCard
+
+BUILDERS = {
+    "oaks_babi": "upkeep.datasets.oaks_babi",
+    "oaks_novel": "upkeep.datasets.oaks_novel",
+    "oaks_release": "upkeep.datasets.oaks_release",
+}
+"""Name of a builder -> the module whose `build` it is. Modules are imported when asked for: polars is slow to load."""
+
+
+def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
+    """Build or load the dataset `name` and publish it at `folder`, atomically (a folder of that name is replaced).
+
+    Raises:
+        UpkeepError: unknown dataset or builder, wrong options, missing or wrong inputs, or content that breaks a rule.
+    """
+    from upkeep.datasets import store
+
+    spec = catalog.dataset(name)
+    where = catalog.root / "datasets" / name / "dataset.yaml"
+    if spec.builder not in BUILDERS:
+        raise UpkeepError(
+            f"unknown builder {spec.builder!r}", where=f"{where}: builder", expected=f"one of {', '.join(BUILDERS)}"
+        )
+    context = store.Context(name, spec, where, catalog.root, catalog.cache, catalog.config)
+    return store.publish(context, importlib.import_module(BUILDERS[spec.builder]).build(context), folder)
+
+
+def describe(card: DatasetCard) -> str:
+    """A dataset's counts and statistics as text, beside the paper's where the paper prints them."""
+    from upkeep.datasets import store
+
+    return store.describe(card)
+
+
+def validate(folder: Path) -> DatasetCard:
+    """Check a built dataset whole; see `upkeep.datasets.store.validate`."""
+    from upkeep.datasets import store
+
+    return store.validate(folder)

@@ -1,0 +1,757 @@
+"""The normal form of a dataset: how it is assembled, written, read and checked (docs/architecture.md, "Datasets")."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import shutil
+import tempfile
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from upkeep.contract import Config, DatasetCard, DatasetSpec, Pair
+from upkeep.datasets.tokens import Tokens
+from upkeep.errors import UpkeepError
+
+T = TypeVar("T")
+
+_TEXTS = pl.List(pl.String)
+SCHEMAS: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
+    "documents": {
+        "document_id": pl.String,
+        "stream": pl.String,
+        "position": pl.Int32,
+        "timestamp": pl.String,
+        "text": pl.String,
+        "tokens": pl.Int32,
+    },
+    "probes": {
+        "probe_id": pl.String,
+        "question_id": pl.String,
+        "stream": pl.String,
+        "position": pl.Int32,
+        "question": pl.String,
+        "options": _TEXTS,
+        "form": pl.String,
+    },
+    "gold": {"probe_id": pl.String, "answers": _TEXTS, "outdated": _TEXTS, "evidence": _TEXTS, "phase": pl.Int32},
+}
+"""Columns of each table; `gold` has any number of `slice_<name>` columns more."""
+
+NULLABLE = {("documents", "timestamp"), ("probes", "options")}
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+TABLES = tuple(SCHEMAS)
+PAIRS = "pairs.jsonl"
+CARD = "card.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a builder is given."""
+
+    name: str
+    spec: DatasetSpec
+    where: Path
+    """The `dataset.yaml`, for messages."""
+    root: Path
+    cache: Path
+    config: Config
+
+    @property
+    def local(self) -> Path | None:
+        """The local path of an official release, where the config names one."""
+        return self._configured(self.name)
+
+    @property
+    def prose(self) -> Path | None:
+        """The local path of prose, where the config names one (`data: {<dataset>.prose: PATH}`)."""
+        return self._configured(f"{self.name}.prose")
+
+    def _configured(self, key: str) -> Path | None:
+        named = self.config.data.get(key)
+        return self.path(named) if named else None
+
+    def path(self, text: str) -> Path:
+        """A path as a user writes it: relative ones start at the repository."""
+        return self.root / Path(text).expanduser()
+
+    def options(self, kind: type[T]) -> T:
+        """The options of `dataset.yaml` as a typed record.
+
+        Raises:
+            UpkeepError: an option is unknown or of a wrong type.
+        """
+        try:
+            return msgspec.convert(self.spec.options, kind)
+        except msgspec.ValidationError as error:
+            known = ", ".join(f.name for f in msgspec.structs.fields(kind))  # type: ignore[arg-type]
+            raise UpkeepError(str(error), where=f"{self.where}: options", expected=f"options among {known}") from None
+
+    def inputs(self, files: Sequence[Path]) -> dict[str, str]:
+        """sha256 of each file, by name, checked against the pins of `dataset.yaml`.
+
+        Raises:
+            UpkeepError: a file has another hash than its pin; a pinned file is missing.
+        """
+        found = {file.name: file_sha256(file) for file in files}
+        if len(found) < len(files):
+            raise UpkeepError("two input files of one name", where=self.where, expected="a name for each", found=files)
+        if missing := sorted(self.spec.sha256.keys() - found.keys()):
+            raise UpkeepError(
+                f"pinned file missing: {', '.join(missing)}",
+                where=files[0].parent if files else self.where,
+                expected=f"the files pinned in {self.where}",
+                found=", ".join(found) or "none",
+            )
+        for file in files:
+            check_pin(file, found[file.name], self.spec.sha256.get(file.name), self.where)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream as a builder makes it: the texts of its documents in order."""
+
+    id: str
+    texts: Sequence[str]
+    timestamps: Sequence[str] | None = None
+
+    def document_id(self, position: int) -> str:
+        return f"{self.id}_c{position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with what is right at each position of its stream."""
+
+    id: str
+    stream: str
+    text: str
+    answers: Sequence[Sequence[str]]
+    """Accepted answers at each position, the usual form first."""
+    evidence: Sequence[Sequence[int]]
+    """At each position, the positions of the documents that suffice to answer, ascending."""
+    slices: Mapping[str, str]
+    options: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a builder returns."""
+
+    documents: pl.DataFrame
+    probes: pl.DataFrame
+    gold: pl.DataFrame
+    pairs: Sequence[Pair]
+    tokenizer: str
+    chunk_tokens: int
+    source: str
+    statistics: Mapping[str, float]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    notes: Sequence[str] = ()
+
+    def table(self, name: str) -> pl.DataFrame:
+        """`documents`, `probes` or `gold`."""
+        return {"documents": self.documents, "probes": self.probes, "gold": self.gold}[name]
+
+
+# ---------------------------------------------------------------- assembling
+
+
+def phases_of(answers: Sequence[Sequence[str]]) -> list[int]:
+    """The phase at each position, from 0: it grows where the set of accepted answers changes (OAKS, Figure 1)."""
+    phases: list[int] = []
+    for position, accepted in enumerate(answers):
+        changed = position > 0 and set(accepted) != set(answers[position - 1])
+        phases.append(phases[-1] + changed if phases else 0)
+    return phases
+
+
+def bin_of(phases: int, sparse: int, moderate: int) -> str:
+    """The bin of a question by its number of phases: up to `sparse`, up to `moderate`, or more (OAKS, B.1.1)."""
+    return "sparse" if phases <= sparse else "moderate" if phases <= moderate else "frequent"
+
+
+def assemble(
+    streams: Sequence[Stream], questions: Sequence[Question], tokens: Tokens
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The three tables: every question asked at every position of its stream.
+
+    `outdated` holds the usual form of each earlier answer of the question that is not accepted any more.
+    """
+    texts = [text for stream in streams for text in stream.texts]
+    documents = pl.DataFrame(
+        {
+            "document_id": [s.document_id(p) for s in streams for p in range(len(s.texts))],
+            "stream": [s.id for s in streams for _ in s.texts],
+            "position": [p for s in streams for p in range(len(s.texts))],
+            "timestamp": [t for s in streams for t in s.timestamps or itertools.repeat(None, len(s.texts))],
+            "text": texts,
+            "tokens": tokens.count(texts),
+        },
+        schema=SCHEMAS["documents"],
+    )
+    asked: dict[str, list[Question]] = {stream.id: [] for stream in streams}
+    for question in questions:
+        asked[question.stream].append(question)
+    slices = sorted({name for question in questions for name in question.slices})
+    probes: dict[str, list[Any]] = {column: [] for column in SCHEMAS["probes"]}
+    gold: dict[str, list[Any]] = {column: [] for column in [*SCHEMAS["gold"], *(f"slice_{s}" for s in slices)]}
+    for stream in streams:
+        mine = asked[stream.id]
+        history: list[dict[str, None]] = [{} for _ in mine]
+        phases = [phases_of(question.answers) for question in mine]
+        for position in range(len(stream.texts)):
+            for n, question in enumerate(mine):
+                accepted = list(question.answers[position])
+                probe_id = f"{question.id}@{position}"
+                row = (probe_id, question.id, stream.id, position, question.text)
+                form = "choice" if question.options else "short"
+                for column, value in zip(probes, (*row, question.options, form), strict=True):
+                    probes[column].append(value)
+                gold["probe_id"].append(probe_id)
+                gold["answers"].append(accepted)
+                gold["outdated"].append([old for old in history[n] if old not in accepted])
+                gold["evidence"].append([stream.document_id(p) for p in question.evidence[position]])
+                gold["phase"].append(phases[n][position])
+                for name in slices:
+                    gold[f"slice_{name}"].append(question.slices[name])
+                history[n].setdefault(accepted[0])
+    schema = SCHEMAS["gold"] | {f"slice_{name}": pl.String for name in slices}
+    return documents, pl.DataFrame(probes, schema=SCHEMAS["probes"]), pl.DataFrame(gold, schema=schema)
+
+
+def common_statistics(built: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]) -> dict[str, float]:
+    """What is worth knowing of any dataset of streams.
+
+    Returns:
+        chunks_per_stream, tokens_per_stream, tokens_per_document: means; phases_per_question: mean, by the slice
+        `question_type` too where there is one; quiet_share: percent of intervals from the second on without a change
+        of the answer (OAKS, 6.1: 94).
+    """
+    documents, probes, gold = built
+    streams = documents.group_by("stream").agg(pl.len(), pl.sum("tokens"))
+    joined = probes.select("probe_id", "question_id", "position").join(gold, on="probe_id", maintain_order="left")
+    by_question = joined.group_by("question_id").agg(
+        (pl.max("phase") + 1).alias("phases"), pl.len().alias("asked"), pl.first("^slice_question_type$")
+    )
+    steps = int((by_question["asked"] - 1).sum())
+    changes = int((by_question["phases"] - 1).sum())
+    statistics = {
+        "chunks_per_stream": _mean(streams["len"]),
+        "tokens_per_stream": _mean(streams["tokens"]),
+        "tokens_per_document": _mean(documents["tokens"]),
+        "phases_per_question": _mean(by_question["phases"]),
+        "quiet_share": round(100 * (1 - changes / steps), 3) if steps else 100.0,
+    }
+    if "slice_question_type" in by_question.columns:
+        for (kind,), group in sorted(by_question.group_by("slice_question_type")):
+            statistics[f"phases_{kind}"] = _mean(group["phases"])
+    return statistics
+
+
+def _mean(values: pl.Series) -> float:
+    return round(float(values.cast(pl.Float64).to_numpy().mean()), 3) if len(values) else 0.0
+
+
+# ---------------------------------------------------------------- hashes
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_pin(path: Path, found: str, expected: str | None, pinned_in: Path) -> None:
+    """Stop where a file has another hash than its pin (none: anything goes).
+
+    Raises:
+        UpkeepError: with both hashes.
+    """
+    if expected is not None and found != expected:
+        raise UpkeepError(
+            "wrong sha256",
+            where=path,
+            expected=f"{expected} (pinned in {pinned_in})",
+            found=found,
+            remedy="get the file again, or change the pin if this is the release you mean",
+        )
+
+
+def content_sha256(documents: pl.DataFrame, probes: pl.DataFrame, gold: pl.DataFrame, pairs: Sequence[Pair]) -> str:
+    """Hash of all rows. It depends on names, types and values of the columns and on the order of rows, not on how a
+    file stores them (compression, row groups, dictionaries)."""
+    digest = hashlib.sha256()
+    for name, frame in zip(TABLES, (documents, probes, gold), strict=True):
+        for column in frame.columns:
+            digest.update(f"{name}.{column}:{frame[column].dtype}:{len(frame)}\n".encode())
+            _hash_values(digest, frame[column])
+    for pair in pairs:
+        digest.update(msgspec.json.encode([pair.question, pair.answer]) + b"\n")
+    return digest.hexdigest()
+
+
+def _hash_values(digest: Any, values: pl.Series) -> None:
+    digest.update(np.packbits(values.is_null().to_numpy()).tobytes())
+    if isinstance(values.dtype, pl.List):
+        digest.update(values.list.len().fill_null(0).cast(pl.Int64).to_numpy().astype("<i8").tobytes())
+        lists = values.drop_nulls()
+        _hash_values(digest, lists.filter(lists.list.len() > 0).explode())
+    elif values.dtype == pl.String:
+        texts = values.fill_null("")
+        digest.update(texts.str.len_bytes().cast(pl.Int64).to_numpy().astype("<i8").tobytes())
+        digest.update("".join(texts.to_list()).encode())
+    else:
+        digest.update(values.fill_null(0).cast(pl.Int64).to_numpy().astype("<i8").tobytes())
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def release_files(context: Context) -> list[Path]:
+    """The files of an official release: from the path in the config, or downloaded from the pinned address.
+
+    Raises:
+        UpkeepError: neither is there, the download fails, or a file has another hash than its pin.
+    """
+    remedy = f"download the release by hand and set `data: {{{context.name}: PATH}}` in config/config.yaml"
+    if context.local is not None:
+        files = sorted(context.local.glob("*.json")) if context.local.is_dir() else [context.local]
+        if not files or not files[0].is_file():
+            raise UpkeepError("no release here", where=context.local, expected="a JSON file, or a folder of them")
+        return files
+    spec = context.spec
+    if spec.url is None or not spec.sha256:
+        raise UpkeepError(
+            f"dataset {context.name!r} needs the official release",
+            where=context.where,
+            expected="a path",
+            remedy=remedy,
+        )
+    folder = context.cache / "downloads" / context.name / (spec.revision or "unversioned")
+    base = spec.url.format(revision=spec.revision)
+    return [
+        download(f"{base.rstrip('/')}/{name}", pin, folder / name, context, remedy)
+        for name, pin in sorted(spec.sha256.items())
+    ]
+
+
+def download(url: str, sha256: str, target: Path, context: Context, remedy: str) -> Path:
+    """Fetch a file to `target` unless it is there with the right hash.
+
+    Raises:
+        UpkeepError: no connection is allowed or none is to be had, or the hash is wrong.
+    """
+    if target.is_file() and file_sha256(target) == sha256:
+        return target
+    if context.config.offline:
+        raise UpkeepError("a download is needed, and `offline` is set", where=url, remedy=remedy)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
+        part = Path(file.name)
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                shutil.copyfileobj(answer, file)
+        except (OSError, ValueError) as error:
+            part.unlink()
+            raise UpkeepError(f"download failed: {error}", where=url, remedy=remedy) from None
+    try:
+        check_pin(part, file_sha256(part), sha256, context.where)
+    except UpkeepError as error:
+        part.unlink()
+        raise UpkeepError(error.problem, where=url, expected=error.expected, found=error.found, remedy=remedy) from None
+    part.replace(target)
+    return target
+
+
+# ---------------------------------------------------------------- writing and reading
+
+
+def publish(context: Context, built: Built, folder: Path) -> DatasetCard:
+    """Check a built dataset and put it at `folder` in one step; what stood there is replaced.
+
+    Raises:
+        UpkeepError: the content breaks a rule of the normal form (see `check`).
+    """
+    check(built, built.chunk_tokens, str(context.where.parent))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        new, old = Path(temporary) / "new", Path(temporary) / "old"
+        new.mkdir()
+        card = write(new, built, context.name, context.spec)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    return card
+
+
+def write(folder: Path, built: Built, name: str, spec: DatasetSpec) -> DatasetCard:
+    """Write the files of a dataset and its card into an empty folder. Nothing is checked."""
+    for table in TABLES:
+        built.table(table).write_parquet(folder / f"{table}.parquet", compression="zstd", statistics=False)
+    files = [f"{table}.parquet" for table in TABLES]
+    if built.pairs:
+        (folder / PAIRS).write_bytes(msgspec.json.Encoder().encode_lines(built.pairs))
+        files.append(PAIRS)
+    card = DatasetCard(
+        dataset=name,
+        label=spec.label,
+        source=built.source,
+        licence=spec.licence,
+        tokenizer=built.tokenizer,
+        chunk_tokens=built.chunk_tokens,
+        streams=built.documents["stream"].n_unique(),
+        documents=len(built.documents),
+        probes=len(built.probes),
+        questions=built.probes["question_id"].n_unique(),
+        pairs=len(built.pairs),
+        slices=_slices(built),
+        statistics=dict(built.statistics),
+        stands_for=spec.stands_for,
+        content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs),
+        files={file: file_sha256(folder / file) for file in files},
+        inputs=dict(built.inputs),
+        seed=built.seed,
+        notes=list(built.notes),
+    )
+    (folder / CARD).write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
+    return card
+
+
+def _slices(built: Built) -> dict[str, dict[str, int]]:
+    """Questions by slice value; a value is that of the question's first probe."""
+    firsts = built.probes.select("probe_id", "question_id").unique("question_id", keep="first", maintain_order=True)
+    gold = firsts.join(built.gold, on="probe_id", maintain_order="left")
+    return {
+        column.removeprefix("slice_"): dict(sorted(Counter(gold[column].to_list()).items()))
+        for column in gold.columns
+        if column.startswith("slice_")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset as read from its folder."""
+
+    card: DatasetCard
+    documents: pl.DataFrame
+    probes: pl.DataFrame
+    gold: pl.DataFrame
+    pairs: list[Pair]
+
+
+def read_card(folder: Path) -> DatasetCard:
+    """The card of a built dataset.
+
+    Raises:
+        UpkeepError: there is none, or it is not one.
+    """
+    path = folder / CARD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DatasetCard)
+    except FileNotFoundError:
+        raise UpkeepError(
+            "no dataset here", where=path, remedy=f"`./upkeep dataset build {folder.name}` makes it"
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UpkeepError(str(error), where=path, expected="a card as in schema/card.schema.json") from None
+
+
+def load(folder: Path) -> Dataset:
+    """Read a built dataset. Columns are checked, rows are not (see `validate`).
+
+    Raises:
+        UpkeepError: a file is missing, unreadable, or lacks a column.
+    """
+    card = read_card(folder)
+    frames = {table: read_table(folder, table) for table in TABLES}
+    return Dataset(card, frames["documents"], frames["probes"], frames["gold"], read_pairs(folder, card))
+
+
+def read_table(folder: Path, table: str) -> pl.DataFrame:
+    """One of `documents`, `probes`, `gold`, with exactly the documented columns.
+
+    Raises:
+        UpkeepError: the file is missing or is no Parquet file, or a column is missing, unknown or of a wrong type.
+    """
+    path = folder / f"{table}.parquet"
+    try:
+        frame = pl.read_parquet(path)
+    except FileNotFoundError:
+        raise UpkeepError("file not found", where=path, remedy=f"./upkeep dataset build {folder.name}") from None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise UpkeepError(f"not readable as Parquet: {error}", where=path) from None
+    _check_schema(table, frame, path)
+    return frame
+
+
+def read_pairs(folder: Path, card: DatasetCard) -> list[Pair]:
+    """The training pairs; empty where the dataset has none.
+
+    Raises:
+        UpkeepError: the file is missing although the card counts pairs, or a line is no pair.
+    """
+    path = folder / PAIRS
+    if not card.pairs and not path.exists():
+        return []
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        raise UpkeepError("file not found", where=path, expected=f"{card.pairs} pairs") from None
+    pairs: list[Pair] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            pairs.append(msgspec.json.decode(line, type=Pair))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UpkeepError(str(error), where=f"{path}, line {number}", expected="a question and an answer") from None
+    return pairs
+
+
+# ---------------------------------------------------------------- checking
+
+
+def validate(folder: Path) -> DatasetCard:
+    """Check a built dataset whole: files against the card's hashes, rows against the rules of the normal form.
+
+    Raises:
+        UpkeepError: with file, row (from 0) and column of the first fault.
+    """
+    card = read_card(folder)
+    expected = {f"{table}.parquet" for table in TABLES} | ({PAIRS} if card.pairs else set())
+    if card.files.keys() != expected:
+        raise UpkeepError(
+            "wrong list of files",
+            where=f"{folder / CARD}: files",
+            expected=", ".join(sorted(expected)),
+            found=", ".join(sorted(card.files)),
+        )
+    for name, pinned in card.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise UpkeepError("file not found", where=path, expected=f"sha256 {pinned}")
+        if (found := file_sha256(path)) != pinned:
+            raise UpkeepError(
+                "wrong sha256",
+                where=path,
+                expected=f"{pinned} (in {CARD})",
+                found=found,
+                remedy=f"`./upkeep dataset build {card.dataset}` makes it again",
+            )
+    data = load(folder)
+    check(data, card.chunk_tokens, str(folder))
+    counted = {
+        "streams": data.documents["stream"].n_unique(),
+        "documents": len(data.documents),
+        "probes": len(data.probes),
+        "questions": data.probes["question_id"].n_unique(),
+        "pairs": len(data.pairs),
+        "content_sha256": content_sha256(data.documents, data.probes, data.gold, data.pairs),
+    }
+    for name, value in counted.items():
+        if getattr(card, name) != value:
+            raise UpkeepError(
+                "the card does not fit the rows",
+                where=f"{folder / CARD}: {name}",
+                expected=getattr(card, name),
+                found=value,
+            )
+    return card
+
+
+def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
+    """Check the rows of a dataset against the rules of the normal form.
+
+    Raises:
+        UpkeepError: with file, row (from 0) and column of the first fault.
+    """
+    frames = {"documents": data.documents, "probes": data.probes, "gold": data.gold}
+    for table, frame in frames.items():
+        _check_schema(table, frame, Path(where) / f"{table}.parquet")
+        if frame.is_empty() and table == "documents":
+            raise UpkeepError("no rows", where=f"{where}/{table}.parquet", expected="at least one document")
+    rows = {table: frame.with_row_index("row") for table, frame in frames.items()}
+
+    def refuse(table: str, column: str, bad: pl.DataFrame, problem: str, expected: str) -> None:
+        """Stop at the first of `bad`, the rows of a table that break a rule."""
+        if not bad.is_empty():
+            first = bad.sort("row").row(0, named=True)
+            raise UpkeepError(
+                problem,
+                where=f"{where}/{table}.parquet, row {first['row']}, column `{column}`",
+                expected=expected,
+                found=repr(first["found"] if "found" in first else first[column]),
+            )
+
+    documents, probes, gold = rows["documents"], rows["probes"], rows["gold"]
+    for table, column in (("documents", "document_id"), ("probes", "probe_id"), ("gold", "probe_id")):
+        doubled = rows[table].filter(pl.col(column).is_duplicated())
+        refuse(table, column, doubled, "id given more than once", "every id once")
+    for table, column in (("documents", "text"), ("probes", "question"), ("probes", "question_id")):
+        blank = rows[table].filter(pl.col(column).str.strip_chars() == "")
+        refuse(table, column, blank, "empty text", "some text")
+
+    in_order = documents.with_columns(
+        wanted=pl.when(pl.col("stream") == pl.col("stream").shift(1))
+        .then(pl.col("position").shift(1) + 1)
+        .otherwise(0)
+        .cast(pl.Int32)
+    ).filter(pl.col("position") != pl.col("wanted"))
+    if not in_order.is_empty():
+        refuse("documents", "position", in_order, "positions have a gap", f"{in_order['wanted'][0]}")
+    starts = documents.filter(pl.col("stream").ne_missing(pl.col("stream").shift(1)))
+    again = starts.filter(~pl.col("stream").is_first_distinct())
+    refuse("documents", "stream", again, "a stream in two places", "the documents of a stream one after the other")
+    long = documents.filter(~pl.col("tokens").is_between(1, chunk_tokens))
+    refuse("documents", "tokens", long, "a document of a wrong size", f"1 to {chunk_tokens} tokens (the card's limit)")
+
+    ends = documents.group_by("stream").agg(length=pl.len(), place=pl.min("row"))
+    at = probes.join(ends, on="stream", how="left", maintain_order="left")
+    refuse("probes", "stream", at.filter(pl.col("length").is_null()), "unknown stream", "a stream of documents.parquet")
+    outside = at.filter(~pl.col("position").is_between(0, pl.col("length") - 1))
+    refuse("probes", "position", outside, "no document at this position", "a position of the stream")
+    moved = at.filter(
+        (pl.col("place") < pl.col("place").shift(1))
+        | ((pl.col("place") == pl.col("place").shift(1)) & (pl.col("position") < pl.col("position").shift(1)))
+    )
+    refuse("probes", "position", moved, "probes out of order", "the order of stream, then position")
+    named = pl.format("{}@{}", "question_id", "position")
+    refuse("probes", "probe_id", probes.filter(pl.col("probe_id") != named), "wrong id", "<question_id>@<position>")
+    forms = probes.filter(~pl.col("form").is_in(["short", "choice"]))
+    refuse("probes", "form", forms, "unknown form", "short or choice")
+    options = pl.col("options").list.len()
+    few = probes.filter((pl.col("form") == "choice") & ~options.fill_null(0).is_between(2, len(LETTERS)))
+    refuse("probes", "options", few, "too few or too many options", f"2 to {len(LETTERS)} options for `choice`")
+    many = probes.filter((pl.col("form") == "short") & options.is_not_null())
+    refuse("probes", "options", many, "options of an open question", "null for `short`")
+    same = probes.filter(pl.col("options").list.n_unique() != options)
+    refuse("probes", "options", same, "an option twice", "each option once")
+    changed = probes.group_by("question_id").agg(
+        row=pl.max("row"),
+        found=pl.struct("stream", "question").last(),
+        kinds=pl.struct("stream", "question", "options", "form").n_unique(),
+    )
+    refuse("probes", "question_id", changed.filter(pl.col("kinds") > 1), "one id for two questions", "one text an id")
+
+    lost = probes.join(gold, on="probe_id", how="anti")
+    refuse("probes", "probe_id", lost, "a probe without gold", "one row of gold.parquet for each probe")
+    extra = gold.join(probes, on="probe_id", how="anti")
+    refuse("gold", "probe_id", extra, "gold of no probe", "a probe of probes.parquet")
+    shuffled = gold.with_columns(other=probes["probe_id"]).filter(pl.col("probe_id") != pl.col("other"))
+    refuse("gold", "probe_id", shuffled, "gold out of order", "the order of probes.parquet")
+    for column in ("answers", "outdated", "evidence"):
+        blank = gold.filter(pl.col(column).list.eval(pl.element().is_null() | (pl.element() == "")).list.any())
+        refuse("gold", column, blank, "an empty entry", "some text")
+    refuse("gold", "answers", gold.filter(pl.col("answers").list.len() == 0), "no accepted answer", "at least one")
+    stale = gold.filter(pl.col("outdated").list.set_intersection("answers").list.len() > 0)
+    refuse("gold", "outdated", stale, "an outdated answer that is accepted", "answers that are wrong now")
+    for column in (c for c in gold.columns if c.startswith("slice_")):
+        refuse("gold", column, gold.filter(pl.col(column) == ""), "empty slice", "a subset's name")
+
+    asked = gold.with_columns(probes.select("question_id", "stream", "position", "options", "form"))
+    letters = asked.filter(pl.col("form") == "choice").select("row", "options", found="answers").explode("found")
+    place = pl.col("found").replace_strict(list(LETTERS), range(len(LETTERS)), default=None, return_dtype=pl.Int32)
+    wrong = letters.filter(place.is_null() | (place >= pl.col("options").list.len()))
+    refuse("gold", "answers", wrong, "not the letter of an option", "a letter from A to the last option")
+
+    cited = asked.select("row", "stream", "position", found="evidence").explode("found").drop_nulls("found")
+    known = documents.select(found="document_id", of="stream", arrived="position")
+    cited = cited.join(known, on="found", how="left", maintain_order="left")
+    refuse("gold", "evidence", cited.filter(pl.col("of").is_null()), "unknown document", "an id of documents.parquet")
+    other = cited.filter(pl.col("of") != pl.col("stream"))
+    refuse("gold", "evidence", other, "evidence from another stream", "a document of the probe's stream")
+    later = cited.filter(pl.col("arrived") > pl.col("position"))
+    refuse("gold", "evidence", later, "evidence from the future", "a document that has arrived")
+
+    before = pl.col("phase").shift(1).over("question_id")
+    turn = pl.col("answers").list.sort() != pl.col("answers").list.sort().shift(1).over("question_id")
+    wanted = pl.when(before.is_null()).then(0).otherwise(before + turn.cast(pl.Int32))
+    phase = asked.with_columns(wanted=wanted).filter(pl.col("phase") != pl.col("wanted"))
+    refuse("gold", "phase", phase, "wrong phase", "0 at first, one more where the accepted answers change")
+
+
+def _check_schema(table: str, frame: pl.DataFrame, path: Path) -> None:
+    wanted = SCHEMAS[table]
+    if table == "gold":
+        wanted = wanted | {column: pl.String for column in frame.columns if column.startswith("slice_")}
+    for column, kind in wanted.items():
+        if column not in frame.columns:
+            raise UpkeepError(f"no column `{column}`", where=path, expected=", ".join(wanted), found=frame.columns)
+        if frame[column].dtype != kind:
+            raise UpkeepError(
+                "wrong type", where=f"{path}, column `{column}`", expected=str(kind), found=str(frame[column].dtype)
+            )
+        if frame[column].null_count() and (table, column) not in NULLABLE:
+            row = frame[column].is_null().arg_max()
+            raise UpkeepError(
+                "no value", where=f"{path}, row {row}, column `{column}`", expected=str(kind), found="null"
+            )
+    if unknown := [column for column in frame.columns if column not in wanted]:
+        raise UpkeepError(f"unknown column `{unknown[0]}`", where=path, expected=", ".join(wanted))
+
+
+# ---------------------------------------------------------------- describing
+
+PAPER: dict[str, dict[str, float]] = {
+    "oaks_babi": {
+        "streams": 12,
+        "questions": 1224,
+        "chunks_per_stream": 65,
+        "facts_per_stream": 87,
+        "phases_per_question": 4.7,
+        "phases_tracking": 8.8,
+        "quiet_share": 94,
+        "changes: sparse": 40,
+        "changes: moderate": 35,
+        "changes: frequent": 25,
+        "question_type: tracking": 7,
+        "question_type: counting": 28,
+        "question_type: bridge": 30,
+        "question_type: comparison": 35,
+    },
+    "oaks_novel": {
+        "streams": 39,
+        "questions": 870,
+        "chunks_per_stream": 77.6,
+        "tokens_per_stream": 150600,
+        "options_per_question": 5.5,
+        "phases_per_question": 4.7,
+        "changes: sparse": 25,
+        "changes: moderate": 33,
+        "changes: frequent": 42,
+    },
+}
+"""OAKS 3.1, 6.1, 6.3, B.1 and Tables 7 and 9. Table 7 prints the shares of OAKS-B's moderate and frequent questions
+the other way round (25 and 35), which its own Table 2 contradicts."""
+
+
+def describe(card: DatasetCard) -> str:
+    """Counts and statistics as text, beside the paper's where the paper prints them; slices in percent."""
+    own: dict[str, float] = {"streams": card.streams, "documents": card.documents, "questions": card.questions}
+    own |= {"probes": card.probes, "training pairs": card.pairs} | card.statistics
+    for name, values in card.slices.items():
+        own |= {f"{name}: {value}": 100 * n / card.questions for value, n in values.items()}
+    paper = PAPER.get(card.stands_for or card.dataset, {})
+    rows = [("", "own", "paper")]
+    rows += [(name, _number(own[name]) if name in own else "", _number(paper.get(name))) for name in own | paper]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [f"{name:<{widths[0]}}  {mine:>{widths[1]}}  {theirs:>{widths[2]}}".rstrip() for name, mine, theirs in rows]
+    head = [f"{card.label} ({card.dataset})", f"source: {card.source}", f"tokenizer: {card.tokenizer}"]
+    if card.stands_for:
+        head.append(f"stands for: {card.stands_for}, on a small scale")
+    return "\n".join(
+        [*head, f"content: sha256 {card.content_sha256}", "", *lines, *(f"\nnote: {n}" for n in card.notes)]
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}".removesuffix(".0")

@@ -1,0 +1,559 @@
+"""Datasets in normal form: what is written can be read, and what is wrong is refused with its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+import yaml
+
+from upkeep.catalog import Catalog
+from upkeep.contract import DatasetSpec, Pair
+from upkeep.datasets import build_dataset, describe, oaks_novel, store, tokens, validate
+from upkeep.datasets.store import Built, Question, Stream
+from upkeep.errors import UpkeepError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def catalog(folder: Path, spec: dict[str, Any], data: dict[str, str] | None = None, **config: Any) -> Catalog:
+    """A repository with one dataset, `d`."""
+    (folder / "datasets" / "d").mkdir(parents=True)
+    (folder / "datasets" / "d" / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    (folder / "config").mkdir()
+    (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data or {}} | config))
+    return Catalog(folder)
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    base = {
+        "label": "D",
+        "summary": "s",
+        "paper": "oaks",
+        "source": "here",
+        "licence": "none",
+        "builder": "oaks_release",
+    }
+    return base | {"prompt": "oaks_babi", "equivalence": "short_answer", "metrics": "oaks"} | fields
+
+
+def small() -> Built:
+    """Two streams, three documents each, an open and a multiple-choice question."""
+    streams = [Stream("a", ["Ann is here.", "Ann left.", "Ann is back."]), Stream("b", ["One.", "Two.", "Three."])]
+    questions = [
+        Question(
+            "a_q0", "a", "Where is Ann?", [["here"], ["Unknown", "away"], ["here"]], [[0], [1], [2]], {"changes": "x"}
+        ),
+        Question("b_q0", "b", "Which?", [["B"], ["A"], ["A"]], [[], [1], [1]], {"changes": "y"}, ["one", "two"]),
+    ]
+    measure = tokens.load()
+    tables = store.assemble(streams, questions, measure)
+    return Built(
+        *tables,
+        pairs=[Pair(question="q", answer="a")],
+        tokenizer=str(measure),
+        chunk_tokens=20,
+        source="here",
+        statistics=store.common_statistics(tables),
+    )
+
+
+def write(folder: Path, built: Built) -> Path:
+    folder.mkdir()
+    store.write(folder, built, "d", msgspec.convert(spec(), DatasetSpec))
+    return folder
+
+
+def test_what_is_written_is_valid_and_read_back(tmp_path: Path) -> None:
+    built = small()
+    folder = write(tmp_path / "d", built)
+    card = validate(folder)
+    data = store.load(folder)
+    for table in store.TABLES:
+        assert getattr(data, table).equals(built.table(table))
+    assert data.pairs == built.pairs
+    assert (card.streams, card.documents, card.questions, card.probes, card.pairs) == (2, 6, 2, 6, 1)
+    assert card.slices == {"changes": {"x": 1, "y": 1}}
+
+
+def test_rows_are_in_order_of_stream_position_and_question_with_phases_and_outdated_answers() -> None:
+    built = small()
+    assert built.probes["probe_id"].to_list() == ["a_q0@0", "a_q0@1", "a_q0@2", "b_q0@0", "b_q0@1", "b_q0@2"]
+    assert built.gold["phase"].to_list() == [0, 1, 2, 0, 1, 1]
+    assert built.gold["outdated"].to_list() == [[], ["here"], ["Unknown"], [], ["B"], ["B"]]
+    assert built.gold["evidence"].to_list() == [["a_c0"], ["a_c1"], ["a_c2"], [], ["b_c1"], ["b_c1"]]
+    assert built.probes["form"].to_list() == ["short"] * 3 + ["choice"] * 3
+
+
+def test_the_content_hash_is_of_the_rows_not_of_the_file(tmp_path: Path) -> None:
+    built = small()
+    before = store.content_sha256(built.documents, built.probes, built.gold, built.pairs)
+    for table in store.TABLES:
+        built.table(table).write_parquet(tmp_path / table, compression="uncompressed", row_group_size=2)
+    stored = [pl.read_parquet(tmp_path / table) for table in store.TABLES]
+    assert store.content_sha256(*stored, built.pairs) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: {"documents": b.documents.with_columns(text=pl.col("text") + " ")},
+        lambda b: {"documents": b.documents.with_columns(timestamp=pl.lit(""))},
+        lambda b: {"probes": b.probes.reverse()},
+        lambda b: {"probes": b.probes.with_columns(options=pl.col("options").fill_null([]))},
+        lambda b: {"gold": b.gold.with_columns(outdated=pl.col("outdated").list.concat(pl.lit("z")))},
+        lambda b: {
+            "gold": b.gold.with_columns(answers=pl.col("answers").list.eval(pl.element().str.replace("h", "H")))
+        },
+        lambda _: {"pairs": []},
+    ],
+)
+def test_every_change_of_a_row_changes_the_content_hash(change: Callable[[Built], dict[str, Any]]) -> None:
+    built = small()
+    other = dataclasses.replace(built, **change(built))
+    hashes = {store.content_sha256(b.documents, b.probes, b.gold, b.pairs) for b in (built, other)}
+    assert len(hashes) == 2
+
+
+def at(frame: pl.DataFrame, row: int, column: str, value: Any) -> pl.DataFrame:
+    """The frame with one cell changed."""
+    values = frame[column].to_list()
+    values[row] = value
+    return frame.with_columns(pl.Series(column, values, dtype=frame[column].dtype))
+
+
+FAULTS: dict[str, tuple[Callable[[Built], dict[str, Any]], str]] = {
+    "a document twice": (
+        lambda b: {"documents": at(b.documents, 1, "document_id", "a_c0")},
+        "row 0, column `document_id`",
+    ),
+    "a gap": (
+        lambda b: {"documents": at(b.documents, 2, "position", 3)},
+        "row 2, column `position`.*\n.*expected: 2\n.*3",
+    ),
+    "not from zero": (lambda b: {"documents": at(b.documents, 3, "position", 1)}, "row 3, column `position`"),
+    "torn stream": (
+        lambda b: {
+            "documents": pl.concat(
+                [b.documents[:3], b.documents[3:], b.documents[:1].with_columns(document_id=pl.lit("x"))]
+            )
+        },
+        "row 6, column `stream`",
+    ),
+    "no text": (lambda b: {"documents": at(b.documents, 4, "text", "  ")}, "row 4, column `text`"),
+    "too long": (lambda b: {"documents": at(b.documents, 4, "tokens", 21)}, "row 4, column `tokens`"),
+    "no documents": (lambda b: {"documents": b.documents.clear()}, "documents.parquet: no rows"),
+    "null text": (lambda b: {"documents": at(b.documents, 5, "text", None)}, "row 5, column `text`"),
+    "a column less": (lambda b: {"documents": b.documents.drop("tokens")}, "no column `tokens`"),
+    "a column more": (lambda b: {"probes": b.probes.with_columns(answer=pl.lit("x"))}, "unknown column `answer`"),
+    "wrong type": (
+        lambda b: {"gold": b.gold.with_columns(pl.col("phase").cast(pl.Int64))},
+        "column `phase`.*\n.*Int32\n.*Int64",
+    ),
+    "a probe twice": (lambda b: {"probes": at(b.probes, 1, "probe_id", "a_q0@0")}, "row 0, column `probe_id`"),
+    "unknown stream": (lambda b: {"probes": at(b.probes, 3, "stream", "c")}, "row 3, column `stream`"),
+    "no such position": (
+        lambda b: {"probes": at(at(b.probes, 2, "position", 3), 2, "probe_id", "a_q0@3")},
+        "row 2, column `position`",
+    ),
+    "wrong probe id": (lambda b: {"probes": at(b.probes, 2, "probe_id", "a_q0@1x")}, "row 2, column `probe_id`"),
+    "out of order": (
+        lambda b: {"probes": b.probes[[1, 0, 2, 3, 4, 5]], "gold": b.gold[[1, 0, 2, 3, 4, 5]]},
+        "row 1, column `position`",
+    ),
+    "another text": (lambda b: {"probes": at(b.probes, 2, "question", "Where was Ann?")}, "column `question_id`"),
+    "unknown form": (lambda b: {"probes": at(b.probes, 0, "form", "essay")}, "row 0, column `form`"),
+    "one option": (lambda b: {"probes": at(b.probes, 3, "options", ["one"])}, "row 3, column `options`"),
+    "same options": (lambda b: {"probes": at(b.probes, 3, "options", ["one", "one"])}, "row 3, column `options`"),
+    "options of an open question": (
+        lambda b: {"probes": at(b.probes, 0, "options", ["x", "y"])},
+        "row 0, column `options`",
+    ),
+    "no gold": (lambda b: {"gold": b.gold[:5]}, "probes.parquet, row 5, column `probe_id`"),
+    "gold of nothing": (
+        lambda b: {"gold": pl.concat([b.gold, b.gold[:1].with_columns(probe_id=pl.lit("z@0"))])},
+        "gold.parquet, row 6, column `probe_id`",
+    ),
+    "gold shuffled": (lambda b: {"gold": b.gold.reverse()}, "gold.parquet, row 0, column `probe_id`"),
+    "no answer": (lambda b: {"gold": at(b.gold, 1, "answers", [])}, "row 1, column `answers`"),
+    "empty answer": (lambda b: {"gold": at(b.gold, 1, "answers", [""])}, "row 1, column `answers`"),
+    "letter beyond": (lambda b: {"gold": at(b.gold, 3, "answers", ["C"])}, "row 3, column `answers`"),
+    "no letter": (lambda b: {"gold": at(b.gold, 4, "answers", ["two"])}, "row 4, column `answers`"),
+    "outdated and right": (lambda b: {"gold": at(b.gold, 2, "outdated", ["here"])}, "row 2, column `outdated`"),
+    "unknown evidence": (lambda b: {"gold": at(b.gold, 2, "evidence", ["a_c9"])}, "row 2, column `evidence`"),
+    "evidence elsewhere": (lambda b: {"gold": at(b.gold, 2, "evidence", ["b_c0"])}, "row 2, column `evidence`"),
+    "evidence to come": (lambda b: {"gold": at(b.gold, 1, "evidence", ["a_c2"])}, "row 1, column `evidence`"),
+    "phase missed": (lambda b: {"gold": at(b.gold, 2, "phase", 1)}, "row 2, column `phase`"),
+    "phase not from zero": (lambda b: {"gold": at(b.gold, 0, "phase", 1)}, "row 0, column `phase`"),
+    "empty slice": (lambda b: {"gold": at(b.gold, 5, "slice_changes", "")}, "row 5, column `slice_changes`"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_rows_is_refused_with_its_place(tmp_path: Path, fault: str) -> None:
+    """The card is made to fit, so that only the rule itself can notice."""
+    change, message = FAULTS[fault]
+    built = small()
+    broken = dataclasses.replace(built, **change(built))
+    with pytest.raises(UpkeepError) as raised:
+        store.check(broken, broken.chunk_tokens, "d")
+    assert re.search(message, str(raised.value)), raised.value
+    if not broken.documents.is_empty() and set(broken.gold["probe_id"]) == set(broken.probes["probe_id"]):
+        with pytest.raises(UpkeepError):
+            validate(write(tmp_path / "d", broken))
+
+
+def test_a_changed_file_is_refused_with_both_hashes(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", small())
+    card = store.read_card(folder)
+    (folder / "gold.parquet").write_bytes((folder / "gold.parquet").read_bytes() + b"\n")
+    with pytest.raises(UpkeepError, match="wrong sha256") as raised:
+        validate(folder)
+    assert card.files["gold.parquet"] in str(raised.value)
+    assert store.file_sha256(folder / "gold.parquet") in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["documents.parquet", "probes.parquet", "gold.parquet", "pairs.jsonl", "card.json"])
+def test_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "d", small())
+    (folder / name).unlink()
+    with pytest.raises(UpkeepError, match=re.escape(name)):
+        validate(folder)
+
+
+@pytest.mark.parametrize("field", ["streams", "documents", "probes", "questions", "pairs", "content_sha256"])
+def test_a_card_that_does_not_fit_the_rows_is_refused(tmp_path: Path, field: str) -> None:
+    folder = write(tmp_path / "d", small())
+    card = json.loads((folder / "card.json").read_text())
+    card[field] = "0" * 64 if field == "content_sha256" else card[field] + 1
+    (folder / "card.json").write_text(json.dumps(card))
+    with pytest.raises(UpkeepError, match=field):
+        validate(folder)
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"question":"q"}\n', b'{"question":"q","answer":1}\n', b"{\n", b'{"question":"\xff"}\n']
+)
+def test_a_line_that_is_no_pair_is_refused_with_its_number(tmp_path: Path, line: bytes) -> None:
+    folder = write(tmp_path / "d", small())
+    good = (folder / "pairs.jsonl").read_bytes()
+    (folder / "pairs.jsonl").write_bytes(good + line)
+    with pytest.raises(UpkeepError, match="line 2"):
+        store.load(folder)
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", small())
+    (folder / "gold.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(UpkeepError, match="not readable as Parquet"):
+        store.load(folder)
+
+
+def test_a_description_sets_the_papers_numbers_beside_our_own(tmp_path: Path) -> None:
+    text = describe(store.read_card(write(tmp_path / "d", small())))
+    assert "own" in text and "phases_per_question" in text
+    card = msgspec.structs.replace(store.read_card(tmp_path / "d"), stands_for="oaks_babi")
+    assert re.search(r"^questions +2 +1,224$", describe(card), re.MULTILINE)
+
+
+def test_building_is_atomic_and_replaces(tmp_path: Path) -> None:
+    where = tmp_path / "data.json"
+    where.write_text(json.dumps(BABI))
+    known = catalog(tmp_path / "r", spec(), {"d": str(where)})
+    out = tmp_path / "out" / "d"
+    build_dataset(known, "d", out)
+    (out / "leftover").touch()
+    first = build_dataset(known, "d", out)
+    assert validate(out) == first
+    assert [path.name for path in out.parent.iterdir()] == ["d"]
+    assert not (out / "leftover").exists()
+    where.write_text("[]")
+    with pytest.raises(UpkeepError, match="no questions"):
+        build_dataset(known, "d", out)
+    assert validate(out) == first
+
+
+def test_importing_the_package_loads_no_polars() -> None:
+    code = "import sys, upkeep.datasets; assert not {'polars', 'tokenizers', 'numpy'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT / "src")})
+
+
+def test_an_unknown_builder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UpkeepError, match="unknown builder 'nothing'"):
+        build_dataset(catalog(tmp_path, spec(builder="nothing")), "d", tmp_path / "out")
+
+
+# ---------------------------------------------------------------- the official release
+
+BABI: list[dict[str, Any]] = [
+    {
+        "meta": {"bid": "P1", "num_chunks": 4, "num_qas": 2},
+        "data": {
+            "chunks": {"0": "Once.", "1": "Mary went to the hall.", "2": "Mary moved to the attic.", "3": "The end."},
+            "facts": {"1": ["Mary went to the hall."], "2": ["Mary moved to the attic."]},
+            "qas": {
+                "Where is Mary?": {
+                    "question_id": "P1_q0",
+                    "question_type": "simple_facts",
+                    "chunk_to_answer": {"0": ["Unknown"], "1": ["hall"], "2": ["attic"], "3": ["attic"]},
+                },
+                "How many times has Mary moved?": {
+                    "question_id": "P1_q1",
+                    "question_type": "counting",
+                    "chunk_to_answer": {
+                        "0": ["Unknown", "0"],
+                        "1": ["1", "once"],
+                        "2": ["2", "twice"],
+                        "3": ["2", "twice"],
+                    },
+                },
+            },
+        },
+    }
+]
+NONE = "We cannot answer this question at this point."
+NOVEL: list[dict[str, Any]] = [
+    {
+        "meta": {"bid": "C7", "num_chunks": 3, "num_qas": 1, "title": "T", "author": "A"},
+        "data": {
+            "chunks": {"0": "Once.", "1": "By train.", "2": "By sea."},
+            "qas": {
+                "How do they travel?": {
+                    "question_id": "C7_q0",
+                    "options": ["train", NONE, "ship"],
+                    "chunk_to_answer": {"0": NONE, "1": "train", "2": "ship"},
+                    "option_sources": {"train": {"1": ["By train."]}, "ship": {"1": ["By train."], "2": ["By sea."]}},
+                }
+            },
+        },
+    }
+]
+
+
+def release(tmp_path: Path, content: Any, **fields: Any) -> store.Dataset:
+    where = tmp_path / "release.json"
+    where.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    build_dataset(catalog(tmp_path / "r", spec(**fields), {"d": str(where)}), "d", tmp_path / "out")
+    return store.load(tmp_path / "out")
+
+
+def test_an_open_release_is_loaded(tmp_path: Path) -> None:
+    data = release(tmp_path, BABI)
+    assert validate(tmp_path / "out") == data.card
+    assert data.documents["document_id"].to_list() == ["P1_c0", "P1_c1", "P1_c2", "P1_c3"]
+    assert data.card.slices == {"changes": {"sparse": 2}, "question_type": {"counting": 1, "tracking": 1}}
+    rows = data.gold.filter(pl.col("probe_id").str.starts_with("P1_q1"))
+    assert rows["answers"].to_list() == [["Unknown", "0"], ["1", "once"], ["2", "twice"], ["2", "twice"]]
+    assert rows["evidence"].to_list() == [[], ["P1_c1"], ["P1_c1", "P1_c2"], ["P1_c1", "P1_c2"]]
+    assert "official OAKS release" in data.card.source and data.card.inputs.keys() == {"release.json"}
+
+
+def test_a_multiple_choice_release_is_loaded(tmp_path: Path) -> None:
+    data = release(tmp_path, NOVEL)
+    assert data.gold["answers"].to_list() == [["B"], ["A"], ["C"]]
+    assert data.gold["evidence"].to_list() == [[], ["C7_c1"], ["C7_c1", "C7_c2"]]
+    assert data.probes["options"][0].to_list() == ["train", NONE, "ship"]
+    assert data.card.statistics["options_per_question"] == 3
+
+
+def test_an_answer_holds_until_the_next_one_and_the_card_says_so(tmp_path: Path) -> None:
+    content = edited(BABI, ["data", "qas", "Where is Mary?", "chunk_to_answer"], {"0": ["Unknown"], "2": ["attic"]})
+    data = release(tmp_path, content)
+    rows = data.gold.filter(pl.col("probe_id").str.starts_with("P1_q0"))
+    assert rows["answers"].to_list() == [["Unknown"], ["Unknown"], ["attic"], ["attic"]]
+    assert any("2 of 8 answers are not given" in note for note in data.card.notes)
+
+
+def test_the_builder_gives_way_to_a_release_that_the_config_names(tmp_path: Path) -> None:
+    data = release(tmp_path, BABI, builder="oaks_babi", options={"streams": 12})
+    assert data.card.streams == 1
+
+
+def edited(content: list[dict[str, Any]], path: list[str], value: Any) -> list[dict[str, Any]]:
+    """A copy with one field of the first document changed; None takes it away."""
+    copy = json.loads(json.dumps(content))
+    inner = copy[0]
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return copy
+
+
+MARY = ["data", "qas", "Where is Mary?"]
+TRAVEL = ["data", "qas", "How do they travel?"]
+MALFORMED: list[tuple[Any, str]] = [
+    (b"[{", "not JSON"),
+    (b'{"meta": {}}', "array"),
+    (edited(BABI, ["meta"], None), "document 0: .*`meta`"),
+    (edited(BABI, ["meta", "bid"], None), r"document 0: .*`bid` - at `\$.meta`"),
+    (edited(BABI, ["meta", "num_chunks"], 5), "document 0, meta.num_chunks"),
+    (edited(BABI, ["meta", "num_qas"], 1), "document 0, meta.num_qas"),
+    (edited(BABI, ["data", "chunks", "2"], None), "document 0, data.chunks"),
+    (edited(BABI, ["data", "chunks", "2"], 7), "document 0: Expected `str`"),
+    (edited(BABI, ["data", "chunks", "two"], "x"), "document 0, data.chunks: not a chunk index"),
+    (edited(BABI, ["data", "facts", "9"], ["x"]), "document 0, data.facts: no such chunk"),
+    (edited(BABI, [*MARY, "question_id"], None), "document 0, question 'Where is Mary[?]': .*`question_id`"),
+    (edited(BABI, [*MARY, "question_type"], "riddle"), "question 'Where is Mary[?]', question_type"),
+    (edited(BABI, [*MARY, "chunk_to_answer"], None), "`chunk_to_answer`"),
+    (edited(BABI, [*MARY, "chunk_to_answer", "0"], None), "chunk_to_answer: no answer at the first chunk"),
+    (edited(BABI, [*MARY, "chunk_to_answer", "4"], ["x"]), "chunk_to_answer: no such chunk"),
+    (edited(BABI, [*MARY, "chunk_to_answer", "1"], []), "chunk_to_answer: no accepted answer"),
+    (edited(BABI, [*MARY, "chunk_to_answer", "1"], "hall"), "Expected `array`"),
+    (edited(NOVEL, [*TRAVEL, "options"], ["train", "train"]), "options: not a list of options"),
+    (edited(NOVEL, [*TRAVEL, "chunk_to_answer", "1"], "balloon"), "chunk_to_answer: not an option"),
+    (edited(NOVEL, [*TRAVEL, "option_sources", "ship"], {"9": []}), "option_sources: no such chunk"),
+    (BABI + BABI, "document 1, meta.bid: a document twice"),
+    (BABI + NOVEL, "open and multiple-choice"),
+    ([], "no questions"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), MALFORMED, ids=[message for _, message in MALFORMED])
+def test_a_malformed_release_is_refused_with_document_and_field(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(UpkeepError) as raised:
+        release(tmp_path, content)
+    assert re.search(message, str(raised.value)), raised.value
+
+
+def test_without_a_release_the_error_tells_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UpkeepError, match=r"data: \{d: PATH\}"):
+        build_dataset(catalog(tmp_path, spec()), "d", tmp_path / "out")
+
+
+def test_a_path_without_a_release_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UpkeepError, match="no release here"):
+        build_dataset(catalog(tmp_path, spec(), {"d": str(tmp_path / "none.json")}), "d", tmp_path / "out")
+
+
+def test_a_wrong_pin_stops_with_both_hashes(tmp_path: Path) -> None:
+    found = hashlib.sha256(json.dumps(BABI).encode()).hexdigest()
+    with pytest.raises(UpkeepError, match="wrong sha256") as raised:
+        release(tmp_path, BABI, sha256={"release.json": "0" * 64})
+    assert "0" * 64 in str(raised.value) and found in str(raised.value)
+    (tmp_path / "again").mkdir()
+    assert release(tmp_path / "again", BABI, sha256={"release.json": found}).card.inputs == {"release.json": found}
+
+
+def test_a_pinned_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UpkeepError, match=r"pinned file missing: other\.json"):
+        release(tmp_path, BABI, sha256={"other.json": "0" * 64})
+
+
+def test_a_release_is_downloaded_once_and_checked(tmp_path: Path) -> None:
+    served = tmp_path / "served" / "v1"
+    served.mkdir(parents=True)
+    raw = json.dumps(BABI).encode()
+    (served / "babi.json").write_bytes(raw)
+    pin = {"babi.json": hashlib.sha256(raw).hexdigest()}
+    url = (tmp_path / "served").as_uri() + "/{revision}"
+    known = catalog(tmp_path / "r", spec(url=url, revision="v1", sha256=pin))
+    build_dataset(known, "d", tmp_path / "out")
+    (served / "babi.json").unlink()
+    assert build_dataset(known, "d", tmp_path / "out").inputs == pin
+
+
+@pytest.mark.parametrize(("config", "problem"), [({}, "download failed"), ({"offline": True}, "`offline` is set")])
+def test_a_download_that_cannot_be_had_names_the_option_for_a_local_path(
+    tmp_path: Path, config: dict[str, Any], problem: str
+) -> None:
+    fields = spec(url=(tmp_path / "nowhere").as_uri(), revision="v1", sha256={"x.json": "0" * 64})
+    with pytest.raises(UpkeepError, match=problem) as raised:
+        build_dataset(catalog(tmp_path / "r", fields, **config), "d", tmp_path / "out")
+    assert "data: {d: PATH}" in str(raised.value)
+
+
+def test_a_download_of_other_content_is_thrown_away(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[]")
+    known = catalog(tmp_path / "r", spec(url=tmp_path.as_uri(), revision="v1", sha256={"x.json": "0" * 64}))
+    with pytest.raises(UpkeepError, match="wrong sha256"):
+        build_dataset(known, "d", tmp_path / "out")
+    assert [p for p in known.cache.rglob("*") if p.is_file()] == []
+
+
+# ---------------------------------------------------------------- the small stories
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> store.Dataset:
+    folder = tmp_path_factory.mktemp("stories")
+    fields = yaml.safe_load((ROOT / "datasets" / "oaks_novel_mini" / "dataset.yaml").read_text())
+    build_dataset(catalog(folder, fields), "d", folder / "out")
+    validate(folder / "out")
+    return store.load(folder / "out")
+
+
+def asked(data: store.Dataset) -> pl.DataFrame:
+    return data.probes.join(data.gold, on="probe_id")
+
+
+def test_stories_are_small_and_have_every_bin(stories: store.Dataset) -> None:
+    assert len(stories.probes) <= 160 and stories.documents["tokens"].max() <= stories.card.chunk_tokens  # type: ignore[operator]
+    assert stories.card.slices["changes"].keys() == {"sparse", "moderate", "frequent"}
+    for _, rows in asked(stories).group_by("question_id"):
+        phases = rows["phase"].max() + 1  # type: ignore[operator]
+        assert rows["slice_changes"][0] == ("sparse" if phases <= 3 else "moderate" if phases <= 4 else "frequent")
+
+
+def test_cannot_answer_is_right_only_before_the_first_answer(stories: store.Dataset) -> None:
+    places = set()
+    for _, rows in asked(stories).group_by("question_id"):
+        options = rows["options"][0].to_list()
+        none = oaks_novel.LETTERS[options.index(NONE)]
+        places.add(none)
+        assert 5 <= len(options) <= 6
+        right = [answers[0] == none for answers in rows.sort("position")["answers"].to_list()]
+        assert right == sorted(right, reverse=True) and not right[-1]
+        assert all(len(answers) == 1 for answers in rows["answers"].to_list())
+    assert len(places) > 2
+
+
+def test_a_story_tells_of_its_states_and_flashbacks_change_none(stories: store.Dataset) -> None:
+    """A second reading: the last sentence of an aspect, in the words in which changes are told, gives the answer."""
+    recalled = 0
+    for _, rows in asked(stories).group_by("question_id"):
+        question = rows["question"][0]
+        for aspect in oaks_novel.ASPECTS:
+            match = re.fullmatch(re.escape(aspect.question).replace(r"\{0\}", "(\\w+)"), question)
+            if match is None:
+                continue
+            hero = match[1] if match.groups() else r"\w+"
+            told = [re.escape(t).replace(r"\{0\}", hero).replace(r"\{1\}", "(.+?)") for t in aspect.told]
+            for row in rows.iter_rows(named=True):
+                seen = stories.documents.filter(
+                    (pl.col("stream") == row["stream"]) & (pl.col("position") <= row["position"])
+                )
+                found = [next(filter(None, m.groups())) for m in re.finditer("|".join(told), "\n".join(seen["text"]))]
+                right = row["options"][oaks_novel.LETTERS.index(row["answers"][0])]
+                assert right == (found[-1] if found else NONE), (row["probe_id"], question)
+            past = re.escape(aspect.recalled).replace(r"\{0\}", hero).replace(r"\{1\}", ".+?")
+            recalled += len(re.findall(past, "\n".join(stories.documents["text"])))
+    assert recalled > 0
+
+
+def test_the_town_of_the_last_handing_over_follows_the_order_of_the_text() -> None:
+    def event(chunk: int, aspect: oaks_novel.Aspect, state: str) -> oaks_novel.Event:
+        return oaks_novel.Event(chunk, aspect, state, "")
+
+    events = [
+        event(0, oaks_novel.LETTER, "x"),
+        event(1, oaks_novel.TOWN, "A"),
+        event(2, oaks_novel.LETTER, "y"),
+        event(2, oaks_novel.TOWN, "B"),
+        event(4, oaks_novel.LETTER, "z"),
+    ]
+    line = dict(oaks_novel.timelines(events, 5))[None]
+    assert [state.value for state in line] == [None, None, "A", "A", "B"]
+    assert [state.evidence for state in line] == [(), (), (1, 2), (1, 2), (2, 4)]
