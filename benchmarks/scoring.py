@@ -1,0 +1,239 @@
+"""How fast predictions are validated and scored, on synthetic data of OAKS-B's full size.
+
+    python benchmarks/scoring.py [--predictions 1000000] [--keep FOLDER]
+
+Prints a Markdown table: 78,000 predictions of about 1.6 kB with 30 retrieved ids each scored, reading and hashing
+included; and the given number of such predictions validated, strictly. Each measurement runs in a process of its own,
+whose peak memory is the one in the table, with that of its largest helper once for each core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from upkeep.catalog import Cell
+from upkeep.contract import (
+    ContextUse,
+    DatasetCard,
+    DatasetSpec,
+    Environment,
+    Manifest,
+    Prediction,
+    Retrieved,
+    Usage,
+)
+from upkeep.scoring.equivalence import equivalence
+from upkeep.scoring.score import Identity, read_key, read_manifest, score_cell
+
+STREAMS, QUESTIONS, INTERVALS, RETRIEVED = 12, 100, 65, 30
+CELL = Cell("oaks_babi", "rag_dense", "k30", "synthetic")
+WORDS = "the lantern stood upon a table near the window while rain came over the hills and nobody spoke".split()  # noqa: SIM905
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def make_dataset(folder: Path) -> None:
+    """An answer key as large as OAKS-B's: 12 streams, 65 documents, 100 questions a stream."""
+    rng = random.Random(0)
+    bins, kinds = ["sparse", "moderate", "frequent"], ["tracking", "counting", "bridge", "comparison"]
+    probes: list[dict[str, Any]] = []
+    gold: list[dict[str, Any]] = []
+    for s in range(STREAMS):
+        changes = {q: sorted(rng.sample(range(1, INTERVALS), rng.randint(1, 8))) for q in range(QUESTIONS)}
+        for t in range(INTERVALS):
+            for q in range(QUESTIONS):
+                phase = sum(c <= t for c in changes[q])
+                probe = f"s{s:02}_q{q:03}@{t}"
+                probes.append({"probe_id": probe, "question_id": f"s{s:02}_q{q:03}", "position": t})
+                evidence = [f"s{s:02}_c{c:03}" for c in changes[q] if c <= t]
+                gold.append(
+                    {
+                        "probe_id": probe,
+                        "answers": [str(phase), "three"] if phase else ["Unknown", "0"],
+                        "outdated": [],
+                        "evidence": evidence,
+                        "phase": phase,
+                        "slice_changes": bins[q % 3],
+                        "slice_type": kinds[q % 4],
+                    }
+                )
+    folder.mkdir(parents=True)
+    pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).write_parquet(folder / "probes.parquet")
+    pl.DataFrame(gold, schema_overrides={"phase": pl.Int32, "outdated": pl.List(pl.String)}).write_parquet(
+        folder / "gold.parquet"
+    )
+    card = DatasetCard(
+        dataset="oaks_babi",
+        label="synthetic",
+        source="benchmark",
+        licence="none",
+        tokenizer="none",
+        chunk_tokens=2000,
+        streams=STREAMS,
+        documents=STREAMS * INTERVALS,
+        probes=len(probes),
+        questions=STREAMS * QUESTIONS,
+        slices={},
+        statistics={},
+        stands_for=None,
+        content_sha256="0" * 64,
+        files={"gold.parquet": sha256(folder / "gold.parquet")},
+    )
+    (folder / "card.json").write_bytes(msgspec.json.encode(card))
+
+
+def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
+    """A published cell with one prediction a probe, or at least `count` in as many trials as that takes."""
+    rng = random.Random(1)
+    probes = pl.read_parquet(dataset / "probes.parquet")
+    gold = pl.read_parquet(dataset / "gold.parquet", columns=["answers"])["answers"].to_list()
+    trials = -(-(count or 1) // len(probes))
+    count = trials * len(probes)
+    folder.mkdir(parents=True)
+    encode = msgspec.json.Encoder().encode
+    path = folder / "predictions.jsonl"
+    digest = hashlib.sha256()
+    rows = list(probes.iter_rows())
+    with path.open("wb", buffering=1 << 22) as file:
+        for n in range(count):
+            probe, _, position = rows[n % len(rows)]
+            chunks = rng.sample(range(position + 1), min(RETRIEVED, position + 1))
+            chunks += [0] * (RETRIEVED - len(chunks))
+            line = Prediction(
+                probe_id=probe,
+                trial=n // len(rows),
+                response=" ".join(rng.choices(WORDS, k=20)) + "\n## Answer: 3",
+                reasoning=None,
+                answer=rng.choice([*gold[n % len(rows)], "somewhere", "Unknown"]),
+                parse="marker",
+                finish_reason="stop",
+                retrieved=[
+                    Retrieved(id=f"{probe[:3]}_c{c:03}", score=round(rng.random(), 4), rank=r)
+                    for r, c in enumerate(chunks, 1)
+                ],
+                usage=Usage(prompt=61_000, completion=40, calls=1),
+                context=ContextUse(documents=30),
+                error=None,
+            )
+            text = encode(line) + b"\n"
+            digest.update(text)
+            file.write(text)
+    manifest = Manifest(
+        cell=str(CELL),
+        identity="0" * 64,
+        identity_parts={},
+        environment=Environment(
+            runtime="process",
+            isolated=False,
+            image=None,
+            digest=None,
+            engine="none",
+            engine_version="0",
+            packages={},
+            hardware={},
+        ),
+        seed=0,
+        start="2026-01-01T00:00:00Z",
+        end="2026-01-01T00:00:00Z",
+        attempts=[],
+        probes=len(rows),
+        trials=trials,
+        outcomes={"answered": count},
+        usage=Usage(),
+        measured={},
+        files={"predictions.jsonl": digest.hexdigest()},
+    )
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+
+def score(dataset: Path, cell: Path) -> int:
+    spec = DatasetSpec(
+        label="",
+        summary="",
+        paper="oaks",
+        source="",
+        licence="",
+        builder="",
+        prompt="",
+        equivalence="short_answer",
+        metrics="oaks",
+    )
+    identity = Identity("RAG", "synthetic", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi", True)
+    scores = score_cell(cell, CELL, identity, read_key(dataset, equivalence("short_answer")), spec)
+    assert len(scores) == 85
+    return STREAMS * QUESTIONS * INTERVALS
+
+
+def validate(dataset: Path, cell: Path) -> int:
+    from upkeep.validate import Answers, check_file
+
+    probes = pl.read_parquet(dataset / "probes.parquet", columns=["probe_id"])["probe_id"].to_list()
+    trials = read_manifest(cell).trials
+    index = check_file(cell / "predictions.jsonl", Prediction, Answers(probes, trials))
+    index.require_complete()
+    return len(probes) * trials
+
+
+def measured(work: Callable[[Path, Path], int], dataset: Path, cell: Path) -> tuple[int, float, float]:
+    """(predictions, seconds, peak GiB) of the work in a fresh process, imports not counted."""
+    receive, send = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=_measure, args=(work, dataset, cell, send))
+    process.start()
+    send.close()
+    result: tuple[int, float, float] = receive.recv()
+    process.join()
+    return result
+
+
+def _measure(work: Callable[[Path, Path], int], dataset: Path, cell: Path, send: Any) -> None:
+    begin = time.perf_counter()
+    count = work(dataset, cell)
+    seconds = time.perf_counter() - begin
+    largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (os.cpu_count() or 1)
+    send.send((count, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + largest_child) / 2**20))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--predictions", type=int, default=1_000_000, help="how many to validate")
+    parser.add_argument("--keep", type=Path, help="make the data here, or use what is here, and leave it")
+    arguments = parser.parse_args()
+    folder = arguments.keep or Path(tempfile.mkdtemp())
+    dataset, run, many = folder / "dataset", folder / "run", folder / f"many-{arguments.predictions}"
+    try:
+        if not dataset.exists():
+            make_dataset(dataset)
+        for cell, count in ((run, None), (many, arguments.predictions)):
+            if not cell.exists():
+                make_cell(dataset, cell, count)
+        print(f"{os.cpu_count()} cores\n")
+        print("| what | predictions | MB | seconds | predictions/s | peak GiB |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: |")
+        for what, work, cell in (("score one run", score, run), ("validate", validate, many)):
+            count, seconds, peak = measured(work, dataset, cell)
+            size = (cell / "predictions.jsonl").stat().st_size / 1e6
+            print(f"| {what} | {count:,} | {size:,.0f} | {seconds:.2f} | {count / seconds:,.0f} | {peak:.2f} |")
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Scores to tables, figures, claims and the page."""

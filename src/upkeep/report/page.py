@@ -1,0 +1,345 @@
+"""The report: one self-contained HTML page, and the short summary for the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+import polars as pl
+from msgspec import Struct
+
+from upkeep.catalog import CONTROLS, Catalog, Cell
+from upkeep.contract import Manifest
+from upkeep.paths import Layout
+from upkeep.report import claims, figures, tables
+from upkeep.scoring.score import SCORE_SCHEMA, identify, read_manifest, refusals
+
+EXPECTED = {"null": 0.0, "gold": 100.0}
+"""Accuracy of each control, on every dataset and slice; anything else means a broken dataset or scorer."""
+
+PENDING_SCHEMA = {
+    **{
+        name: SCORE_SCHEMA[name] for name in ("label", "model", "method", "setting", "dataset", "dataset_id", "trained")
+    },
+    "cell": pl.String,
+    "reason": pl.String,
+}
+"""Cells that are wanted and have no scores, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A control method on one dataset."""
+
+    dataset: str
+    method: str
+    found: str
+    """Accuracy over all slices; a range where they differ."""
+    slices: int
+    passed: bool | None
+    """None where it was not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    claim: claims.Claim
+    published: claims.Verdict
+    own: claims.Verdict
+    stand_in: claims.Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    id: str
+    label: str
+    citation: str
+    tables: list[tables.Table]
+    figures: list[tuple[figures.Figure, str]]
+    """Each with its SVG."""
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    cell: str
+    state: str
+    """`complete`, or the reason why there are no scores."""
+    manifest: Manifest | None
+    link: str
+
+
+def render(catalog: Catalog, suite_name: str, cells: Sequence[Cell], scores: pl.DataFrame, out: Path) -> None:
+    """Write the tables and figures of a suite's papers, and the page that shows them.
+
+    Tables go to `results/tables/<paper>/`, figures to `results/figures/<paper>/`, the page to `out`. The page asks
+    nothing of any network; its numbers link to the predictions behind them, relative to `out`.
+    """
+    layout = Layout(catalog.results)
+    suite = catalog.suite(suite_name)
+    names = {str(cell) for cell in cells}
+    scores = scores.filter(pl.col("cell").is_in(names) | (pl.col("cell") == ""))
+    waiting = pending(catalog, cells, scores)
+    papers = []
+    for paper in suite.papers:
+        folder = catalog.root / "papers" / paper
+        spec = tables.read_paper(folder)
+        built = list(tables.build_all(folder, scores, waiting))
+        for table in built:
+            tables.write(table, layout.tables / paper)
+        drawn = [figures.build(figure, scores) for figure in spec.figures]
+        pictures = figures.write(drawn, catalog.results / "figures" / paper)
+        papers.append(
+            Paper(
+                id=paper,
+                label=spec.label,
+                citation=spec.citation,
+                tables=built,
+                figures=[(figure, _inline(pictures[figure.spec.id])) for figure in drawn],
+                findings=findings(folder, scores),
+            )
+        )
+    rows = _cell_rows(layout, cells, waiting, out)
+    manifests = [row.manifest for row in rows if row.manifest]
+    page = _environment().get_template("report.html.j2")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(
+        page.render(
+            suite_name=suite_name,
+            suite=suite,
+            rows=rows,
+            runtimes=_runtimes(manifests),
+            untrained=sorted(set(scores.filter(~pl.col("trained"))["model"])),
+            stand_ins=_stand_ins(scores),
+            outcomes=_totals(manifests),
+            failures=Counter(row.state for row in rows if row.state not in ("complete", tables.NOT_RUN)).most_common(),
+            error_kinds=_error_kinds(layout, rows),
+            controls=controls(cells, scores),
+            overview=overview(scores),
+            papers=papers,
+            legend=tables.LEGEND,
+            own_text=tables.own_text,
+            seconds=seconds,
+            link=lambda cell: _link(layout, cell, out),
+            places={path.name: os.path.relpath(path, out.parent) for path in (layout.tables, layout.scores)},
+        ),
+        encoding="utf-8",
+    )
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("upkeep.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["thousands"] = lambda number: f"{number:,.0f}"
+    environment.filters["number"] = lambda number, digits=1: f"{number:.{digits}f}"
+    environment.filters["duration"] = duration
+    return environment
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `3 min 12 s`, `5 h 7 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl.DataFrame:
+    """The cells that have no scores, with the reason of each (PENDING_SCHEMA)."""
+    layout = Layout(catalog.results)
+    scored = set(scores["cell"])
+    refused = refusals(catalog)
+    rows = []
+    for cell in cells:
+        if str(cell) in scored:
+            continue
+        identity = identify(catalog, cell)
+        rows.append(
+            {
+                **{name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)},
+                "cell": str(cell),
+                "reason": _reason(layout, cell, refused.get(str(cell))),
+            }
+        )
+    return pl.DataFrame(rows, schema=PENDING_SCHEMA)
+
+
+def _reason(layout: Layout, cell: Cell, refused: str | None) -> str:
+    if refused:
+        return f"refused: {refused}"
+    try:
+        status: dict[str, Any] = msgspec.json.decode(layout.status("cells", cell).read_bytes())
+    except FileNotFoundError:
+        status = {}
+    if status.get("state") == "failed":
+        return f"failed: {(status.get('message') or 'no reason given').splitlines()[0]}"
+    if not (layout.dataset(cell.dataset) / "card.json").is_file():
+        return "dataset not available"
+    return tables.NOT_RUN
+
+
+def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:
+    """Whether the controls score what they must on every dataset of the suite, overall and on every slice."""
+    found = []
+    for dataset in dict.fromkeys(cell.dataset for cell in cells):
+        for method in CONTROLS:
+            values = scores.filter(
+                pl.col("dataset_id") == dataset, pl.col("method") == method, pl.col("metric") == "accuracy"
+            )["value"]
+            if values.is_empty():
+                found.append(Control(dataset, method, tables.NOT_RUN, 0, None))
+                continue
+            low, high = float(values.min()), float(values.max())  # type: ignore[arg-type]
+            text = f"{low:.1f}" if low == high else f"{low:.1f} to {high:.1f}"
+            wanted = EXPECTED[method]
+            passed = abs(low - wanted) < 1e-9 and abs(high - wanted) < 1e-9
+            found.append(Control(dataset, method, text, len(values), passed))
+    return found
+
+
+def findings(folder: Path, scores: pl.DataFrame) -> list[Finding]:
+    """Every claim of a paper, on the published numbers, on our own, and on stand-ins."""
+    ledger = claims.read_claims(folder)
+    published = claims.published(folder, ledger)
+    own = claims.own(claims.comparable(scores), ledger)
+    stand_in = claims.own(claims.on_stand_ins(scores), ledger)
+    return [Finding(claim, published[claim.id], own[claim.id], stand_in[claim.id]) for claim in ledger]
+
+
+# ---------------------------------------------------------------- the overview
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Accuracy of every cell: a row for each method, setting and model, a column for each dataset."""
+
+    datasets: list[str]
+    rows: list[tuple[str, str, str, list[dict[str, Any] | None]]]
+    """(method, setting, model, a score for each dataset)."""
+
+
+def overview(scores: pl.DataFrame) -> Overview:
+    """Collect the accuracies over all questions, in the order of the scores."""
+    accuracy = scores.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
+    datasets = accuracy["dataset_id"].unique(maintain_order=True).to_list()
+    rows: dict[tuple[str, str, str], list[dict[str, Any] | None]] = {}
+    for row in accuracy.iter_rows(named=True):
+        setting = ", ".join(p for p in row["setting"].split(";") if p and p != "thinking=off")
+        model = tables.model_name(row["model"], trained=row["trained"])
+        places = rows.setdefault((row["label"], setting, model), [None] * len(datasets))
+        place = datasets.index(row["dataset_id"])
+        places[place] = places[place] or row
+    return Overview(datasets, [(*key, places) for key, places in rows.items()])
+
+
+def summary(scores: pl.DataFrame) -> str:
+    """Accuracy (%) of methods by dataset with the 95% half-width, as text for the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    view = overview(scores)
+    if not view.rows:
+        return "no scores: no cell is complete"
+    table = Table(box=SIMPLE_HEAD, title="Accuracy (%), 95% interval clustered by question", title_justify="left")
+    for heading in ("method", "setting", "model"):
+        table.add_column(heading, no_wrap=True)
+    for dataset in view.datasets:
+        table.add_column(dataset, justify="right", no_wrap=True)
+    for method, setting, model, places in view.rows:
+        texts = []
+        for row in places:
+            if row is None:
+                texts.append("–")
+            else:
+                half = "" if row["low"] is None else f" ±{(row['high'] - row['low']) / 2:4.1f}"
+                texts.append(f"{row['value']:.1f}{half}")
+        table.add_row(method, setting, model, *texts)
+    console = Console(file=io.StringIO(), width=200, color_system=None, force_terminal=False)
+    console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
+
+
+# ---------------------------------------------------------------- what ran
+
+
+def _cell_rows(layout: Layout, cells: Iterable[Cell], waiting: pl.DataFrame, out: Path) -> list[CellRow]:
+    reasons = dict(waiting.select("cell", "reason").iter_rows())
+    rows = []
+    for cell in cells:
+        folder = layout.cell(cell)
+        state = reasons.get(str(cell), "complete")
+        manifest = read_manifest(folder) if state == "complete" else None
+        rows.append(CellRow(str(cell), state, manifest, _link(layout, str(cell), out)))
+    return rows
+
+
+def _link(layout: Layout, cell: str, out: Path) -> str:
+    return os.path.relpath(layout.cell(Cell.parse(cell)), out.parent) + "/" if cell else ""
+
+
+def _runtimes(manifests: Iterable[Manifest]) -> list[tuple[str, bool, int]]:
+    """(runtime, isolated, cells), the commonest first."""
+    found = Counter((m.environment.runtime, m.environment.isolated) for m in manifests)
+    return [(runtime, isolated, count) for (runtime, isolated), count in found.most_common()]
+
+
+def _stand_ins(scores: pl.DataFrame) -> list[tuple[str, str]]:
+    """(stand-in, the paper's dataset) of the datasets that are not the paper's."""
+    pairs = scores.filter(pl.col("dataset_id") != pl.col("dataset")).select("dataset_id", "dataset")
+    return pairs.unique(maintain_order=True).rows()
+
+
+def _totals(manifests: Sequence[Manifest]) -> dict[str, float]:
+    """Sums over all complete cells."""
+    outcomes: Counter[str] = Counter()
+    for manifest in manifests:
+        outcomes.update(manifest.outcomes)
+    return {
+        "predictions": sum(m.probes * m.trials for m in manifests),
+        **{kind: outcomes[kind] for kind in ("answered", "unparsed", "error")},
+        "prompt": sum(m.usage.prompt for m in manifests),
+        "completion": sum(m.usage.completion for m in manifests),
+        "calls": sum(m.usage.calls for m in manifests),
+        "computed": sum(m.measured.get("computed_prompt_tokens", m.usage.prompt) for m in manifests),
+        "seconds": sum(seconds(m) for m in manifests),
+    }
+
+
+def seconds(manifest: Manifest) -> float:
+    """Wall-clock time of a cell from its first start to its end, pauses between attempts included."""
+    return (datetime.fromisoformat(manifest.end) - datetime.fromisoformat(manifest.start)).total_seconds()
+
+
+class _Error(Struct, gc=False):
+    error: str | None
+
+
+def _error_kinds(layout: Layout, rows: Iterable[CellRow]) -> list[tuple[str, int]]:
+    """Failed predictions by the first words of their error (up to a colon), the commonest first."""
+    decode = msgspec.json.Decoder(_Error).decode
+    kinds: Counter[str] = Counter()
+    for row in rows:
+        if row.manifest and row.manifest.outcomes.get("error"):
+            with (layout.cell(Cell.parse(row.cell)) / "predictions.jsonl").open("rb") as file:
+                errors = (decode(line).error for line in file)
+                kinds.update(error.splitlines()[0].partition(":")[0][:80] for error in errors if error)
+    return kinds.most_common()
+
+
+def _inline(svg: str) -> str:
+    """The SVG element alone, without XML declaration and document type."""
+    return svg[svg.index("<svg") :]

@@ -1,0 +1,99 @@
+"""When two answers are the same answer.
+
+Both equivalences map an answer to a canonical text; two answers are the same if their canonical texts are equal. A
+prediction is right if it is the same as any accepted gold answer, and has changed if it is not the same as the one
+before (OAKS, B.2.1 and 6.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from upkeep.errors import UpkeepError
+
+Canonical = Callable[[str], str]
+
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_JOINER = re.compile(r"[\s\-\u2010-\u2015/_]+")
+_POINT = re.compile(r"(?<![0-9])\.|\.(?![0-9])")
+_PUNCTUATION = re.compile(r"[^\w\s.]")
+
+# fmt: off
+_UNITS = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]
+_TENS = {
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
+}
+# fmt: on
+_NUMBERS: dict[str, int] = (
+    {word: n for n, word in enumerate(_UNITS)}
+    | _TENS
+    | {
+        f"{tens}{gap}{_UNITS[unit]}": value + unit
+        for tens, value in _TENS.items()
+        for unit in range(1, 10)
+        for gap in (" ", "")
+    }
+)
+_ADVERBS = {"never": 0, "once": 1, "twice": 2, "thrice": 3}
+
+
+def normalise(text: str) -> str:
+    """Lower case, no punctuation, no a/an/the, single spaces.
+
+    The paper leaves the normalisation open ("normalized text", B.2.1). Ours splits words at hyphens and slashes and
+    keeps a decimal point between digits, so that `3.0` is not `30`. A text of nothing but articles or punctuation
+    stays as it is, in lower case: a gold answer `A` must not become empty.
+    """
+    lowered = text.lower()
+    bare = _PUNCTUATION.sub("", _POINT.sub("", _JOINER.sub(" ", lowered)))
+    return " ".join(_ARTICLE.sub(" ", bare).split()) or " ".join(bare.split()) or lowered.strip()
+
+
+def short_answer(text: str) -> str:
+    """Canonical form of an open answer: normalised, and a number as digits whichever way it is written.
+
+    `3`, `three`, `3 times`, `three times` and `thrice` are one answer; so are `0`, `zero` and `never` (B.2.1, case i).
+    """
+    words = normalise(text)
+    if words in _ADVERBS:
+        return str(_ADVERBS[words])
+    number = words.removesuffix(" times").removesuffix(" time")
+    if number in _NUMBERS:
+        return str(_NUMBERS[number])
+    if number.isascii() and number.isdigit():
+        return number.lstrip("0") or "0"
+    return words
+
+
+def letter(text: str) -> str:
+    """Canonical form of a choice: the letter as it is, not normalised (B.2.1)."""
+    return text
+
+
+EQUIVALENCES: Mapping[str, Canonical] = {"short_answer": short_answer, "letter": letter}
+"""By the name that `dataset.yaml` gives in `equivalence`."""
+
+
+def equivalence(name: str) -> Canonical:
+    """The equivalence of a dataset.
+
+    Raises:
+        UpkeepError: there is none of this name.
+    """
+    if name not in EQUIVALENCES:
+        raise UpkeepError(f"unknown answer equivalence {name!r}", expected=f"one of {', '.join(EQUIVALENCES)}")
+    return EQUIVALENCES[name]
+
+
+def canonical(answers: pl.Series, form: Canonical) -> pl.Series:
+    """Canonical text of each answer; null stays null. Each distinct answer is worked on once."""
+    distinct = answers.drop_nulls().unique()
+    if distinct.is_empty():
+        return answers
+    return answers.replace_strict(distinct, [form(answer) for answer in distinct], return_dtype=pl.String)

@@ -1,0 +1,440 @@
+"""Cells to scores: verify a cell against its manifest, grade its predictions, write one tidy table."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import polars as pl
+from msgspec import Struct
+
+from upkeep.catalog import Catalog, Cell, TrainedModel
+from upkeep.contract import DatasetCard, DatasetSpec, Manifest, Record
+from upkeep.errors import UpkeepError
+from upkeep.paths import Layout
+from upkeep.scoring import oaks
+from upkeep.scoring.equivalence import Canonical, canonical, equivalence
+from upkeep.scoring.stats import estimate
+
+R = TypeVar("R", bound=Record)
+
+SCORE_SCHEMA = {
+    "table": pl.String,
+    "label": pl.String,
+    "model": pl.String,
+    "method": pl.String,
+    "supervision": pl.String,
+    "setting": pl.String,
+    "dataset": pl.String,
+    "subset": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "unit": pl.String,
+    "n": pl.Int64,
+    "questions": pl.Int64,
+    "se": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "cell": pl.String,
+    "dataset_id": pl.String,
+    "trained": pl.Boolean,
+}
+"""`results/scores/scores.parquet`: the columns of papers/FORMAT.md (`table` empty), then
+`n` predictions and `questions` behind the value, standard error and 95% interval (`stats`), the cell, the dataset
+that was really run (`dataset` is the paper's one that it stands for), and whether the model is a trained one."""
+
+METRICS: Mapping[str, Callable[[pl.DataFrame, int], pl.DataFrame]] = {"oaks": oaks.measure}
+"""Metric families, by the name that `dataset.yaml` gives in `metrics`."""
+
+_BLOCK = 1 << 16
+"""Bytes of predictions that are decoded at once: few enough to stay in a processor's cache."""
+
+
+class _Hit(Struct, gc=False):
+    id: str
+    rank: int
+
+
+class _Line(Struct, gc=False):
+    """The fields of a prediction that scoring needs; the others are skipped without being built."""
+
+    probe_id: str
+    trial: int
+    answer: str | None
+    parse: str
+    error: str | None
+    retrieved: list[_Hit]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the rows of one cell have in common."""
+
+    label: str
+    model: str
+    method: str
+    supervision: str
+    setting: str
+    dataset: str
+    dataset_id: str
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A dataset's answer key, ready for grading."""
+
+    probes: pl.DataFrame
+    """probe_id, question_id, position, phase, slice_*, has_evidence: one row a probe."""
+    accepted: pl.DataFrame
+    """probe_id, answer: every accepted answer in canonical form, each once."""
+    gold_chunk: dict[str, str]
+    """probe_id -> document where the present answer began; absent before anything is known."""
+    form: Canonical
+
+
+def read_key(folder: Path, form: Canonical) -> Key:
+    """Read a dataset's answer key.
+
+    Raises:
+        UpkeepError: `gold.parquet` is not the file that the card was written for.
+    """
+    card = read_card(folder)
+    path = folder / "gold.parquet"
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if card.files.get(path.name) != found:
+        raise UpkeepError(
+            "the answer key is not the one that the dataset's card describes",
+            where=path,
+            expected=f"sha256 {card.files.get(path.name)}",
+            found=f"sha256 {found}",
+            remedy="build the dataset again",
+        )
+    gold = pl.read_parquet(path)
+    probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "question_id", "position"])
+    accepted = (
+        gold.select("probe_id", answer="answers")
+        .explode("answer")
+        .with_columns(pl.col("answer").pipe(_canonical_column, form))
+        .unique()
+    )
+    evident = gold.filter(pl.col("evidence").list.len() > 0).select("probe_id", pl.col("evidence").list.last())
+    slices = [name for name in gold.columns if name.startswith("slice_")]
+    return Key(
+        probes=probes.join(
+            gold.select("probe_id", "phase", *slices, has_evidence=pl.col("evidence").list.len() > 0),
+            on="probe_id",
+            how="left",
+            maintain_order="left",
+        ),
+        accepted=accepted,
+        gold_chunk=dict(evident.iter_rows()),
+        form=form,
+    )
+
+
+def _canonical_column(column: pl.Expr, form: Canonical) -> pl.Expr:
+    return column.map_batches(lambda answers: canonical(answers, form), return_dtype=pl.String)
+
+
+def read_card(folder: Path) -> DatasetCard:
+    """`card.json` of a built dataset."""
+    return _decode(folder / "card.json", DatasetCard)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """`manifest.json` of a published cell."""
+    return _decode(folder / "manifest.json", Manifest)
+
+
+def _decode(path: Path, kind: type[R]) -> R:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise UpkeepError("file not found", where=path) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UpkeepError(str(error), where=path, expected=f"a {kind.__name__} (schema/)") from None
+
+
+def read_predictions(folder: Path, manifest: Manifest, gold_chunk: Mapping[str, str]) -> tuple[pl.DataFrame, int]:
+    """Read a published cell's predictions in one pass, hashing as it goes.
+
+    Returns:
+        A frame of probe_id, trial, answer, parsed, failed and rank (of the gold chunk among the retrieved ones), and
+        the most documents that any prediction retrieved.
+
+    Raises:
+        UpkeepError: the file is not the one that the manifest describes, or a line is no prediction.
+    """
+    path = folder / "predictions.jsonl"
+    decoder = msgspec.json.Decoder(_Line)
+    digest = hashlib.sha256()
+    ids: list[str] = []
+    trials: list[int] = []
+    answers: list[str | None] = []
+    parsed: list[bool] = []
+    failed: list[bool] = []
+    ranks: list[int | None] = []
+    most = 0
+    try:
+        with path.open("rb") as file:
+            while lines := file.readlines(_BLOCK):
+                block = b"".join(lines)
+                digest.update(block)
+                try:
+                    records = decoder.decode_lines(block)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    raise _not_a_prediction(decoder, lines, len(ids), path) from None
+                ids += [record.probe_id for record in records]
+                trials += [record.trial for record in records]
+                answers += [record.answer for record in records]
+                parsed += [record.parse != "none" and record.answer is not None for record in records]
+                failed += [record.error is not None for record in records]
+                ranks += [_rank(record.retrieved, gold_chunk.get(record.probe_id)) for record in records]
+                most = max(most, max((len(record.retrieved) for record in records), default=0))
+    except FileNotFoundError:
+        raise UpkeepError("the cell has a manifest and no predictions", where=path) from None
+    if manifest.files.get(path.name) != digest.hexdigest():
+        raise UpkeepError(
+            "the predictions are not the ones that the manifest describes",
+            where=path,
+            expected=f"sha256 {manifest.files.get(path.name)}",
+            found=f"sha256 {digest.hexdigest()}",
+            remedy="run the cell again with --force",
+        )
+    columns = {"probe_id": ids, "trial": trials, "answer": answers, "parsed": parsed, "failed": failed, "rank": ranks}
+    schema = {"trial": pl.Int32, "rank": pl.Int32, "answer": pl.String}
+    return pl.DataFrame(columns, schema_overrides=schema), most
+
+
+def _rank(retrieved: list[_Hit], document: str | None) -> int | None:
+    """Rank of a document among the retrieved ones."""
+    for hit in retrieved:
+        if hit.id == document:
+            return hit.rank
+    return None
+
+
+def _not_a_prediction(
+    decoder: msgspec.json.Decoder[_Line], lines: Iterable[bytes], before: int, path: Path
+) -> UpkeepError:
+    """The error that names the first broken line of a block."""
+    for number, line in enumerate(lines, before + 1):
+        try:
+            decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            problem = f"line {number} is no prediction: {error}"
+            return UpkeepError(problem, where=path, remedy="run the cell again with --force")
+    return UpkeepError(f"not readable from line {before + 1} on", where=path, remedy="run the cell again with --force")
+
+
+def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
+    """Join predictions to the answer key: one row for each probe and trial (oaks.GRADED_SCHEMA).
+
+    A probe without a prediction gets a row that is wrong, unparsed and failed: nothing leaves the denominator. A
+    prediction with an error is wrong whatever its answer.
+
+    Raises:
+        UpkeepError: a prediction for a probe or trial that does not exist, or two for the same.
+    """
+    expected = key.probes.join(pl.DataFrame({"trial": pl.int_range(trials, dtype=pl.Int32, eager=True)}), how="cross")
+    keys = ["probe_id", "trial"]
+    unknown = predictions.join(expected, on=keys, how="anti")
+    if not unknown.is_empty():
+        raise UpkeepError("a prediction for an unknown probe or trial", found=unknown.select(keys).row(0))
+    twice = predictions.filter(pl.struct(keys).is_duplicated())
+    if not twice.is_empty():
+        raise UpkeepError("two predictions for the same probe and trial", found=twice.select(keys).row(0))
+    return (
+        expected.join(
+            predictions.with_columns(
+                canonical(predictions.select(pl.when(~pl.col("failed")).then("answer")).to_series(), key.form).alias(
+                    "answer"
+                )
+            ),
+            on=keys,
+            how="left",
+            maintain_order="left",
+        )
+        .join(
+            key.accepted.with_columns(right=pl.lit(value=True)),
+            on=["probe_id", "answer"],
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(
+            pl.col("right").fill_null(value=False),
+            pl.col("parsed").fill_null(value=False),
+            pl.col("failed").fill_null(value=True),
+        )
+    )
+
+
+def identify(catalog: Catalog, cell: Cell) -> Identity:
+    """What a cell is called in a table: the ids and settings of papers/FORMAT.md.
+
+    The model of `qwen3-4b+sft.lora` is `Qwen3-4B` with the method `sft+<method>` and the setting `adapter=lora`, as
+    the papers print it.
+    """
+    card = catalog.method(cell.method)
+    dataset = catalog.dataset(cell.dataset)
+    method, supervision = cell.method, card.supervision
+    setting = settings(card.settings, card.variants[cell.variant])
+    label, model, is_trained = card.label, "", True
+    if card.model:
+        trained = TrainedModel.parse(cell.model)
+        if trained:
+            trainer = catalog.method(trained.method)
+            method, supervision = f"{trained.method}+{method}", trainer.supervision
+            label = f"{trainer.label} + {label}"
+            setting = settings(trainer.settings, trainer.variants[trained.variant]) + setting
+        spec = catalog.model(trained.base if trained else cell.model)
+        model, is_trained = spec.label, spec.trained
+        setting.append(f"thinking={spec.thinking}")
+    return Identity(
+        label=label,
+        model=model,
+        method=method,
+        supervision=supervision,
+        setting=";".join(setting),
+        dataset=dataset.stands_for or cell.dataset,
+        dataset_id=cell.dataset,
+        trained=is_trained,
+    )
+
+
+def settings(names: Iterable[str], parameters: Mapping[str, object]) -> list[str]:
+    """`key=value` of the parameters that tables print; those that a variant does not set are left out."""
+    return [f"{name}={_printed(parameters[name])}" for name in names if parameters.get(name) is not None]
+
+
+def _printed(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def score_cell(folder: Path, cell: Cell, identity: Identity, key: Key, spec: DatasetSpec) -> pl.DataFrame:
+    """Score one published cell.
+
+    Args:
+        folder: the cell's published folder.
+        key: answer key of its dataset (`read_key`).
+
+    Returns:
+        SCORE_SCHEMA.
+
+    Raises:
+        UpkeepError: the cell's manifest and files, or the manifest and the dataset, do not agree.
+    """
+    manifest = read_manifest(folder)
+    predictions, retrieved = read_predictions(folder, manifest, key.gold_chunk)
+    for what, expected, found in (
+        ("name", manifest.cell, str(cell)),
+        ("number of predictions", manifest.probes * manifest.trials, len(predictions)),
+        ("number of probes", manifest.probes, len(key.probes)),
+    ):
+        if expected != found:
+            raise UpkeepError(
+                f"manifest and files do not agree: {what}",
+                where=folder / "manifest.json",
+                expected=expected,
+                found=found,
+                remedy="run the cell again with --force",
+            )
+    if spec.metrics not in METRICS:
+        raise UpkeepError(f"unknown metric family {spec.metrics!r}", expected=f"one of {', '.join(METRICS)}")
+    scores = estimate(METRICS[spec.metrics](grade(key, predictions, manifest.trials), retrieved))
+    at = pl.when(pl.col("at").is_null()).then(pl.lit("")).otherwise(pl.format(";at={}", "at"))
+    return _tidy(
+        scores.with_columns(
+            label=pl.lit(identity.label),
+            model=pl.lit(identity.model),
+            method=pl.lit(identity.method),
+            supervision=pl.lit(identity.supervision),
+            setting=(pl.lit(identity.setting) + at).str.strip_chars(";"),
+            dataset=pl.lit(identity.dataset),
+            dataset_id=pl.lit(identity.dataset_id),
+            unit=pl.lit("percent"),
+            cell=pl.lit(str(cell)),
+            trained=pl.lit(identity.trained),
+        )
+    )
+
+
+def score_dataset(card: DatasetCard) -> pl.DataFrame:
+    """What a dataset is made of, as scores: `question_count`, and `question_share` of each slice (Tables 7 and 9)."""
+    rows: list[dict[str, object]] = [
+        {"subset": "all", "metric": "question_count", "value": float(card.questions), "unit": "count"}
+    ]
+    for values in card.slices.values():
+        total = sum(values.values())
+        rows += [
+            {"subset": value, "metric": "question_share", "value": 100 * count / total, "unit": "percent"}
+            for value, count in values.items()
+            if total
+        ]
+    return _tidy(
+        pl.DataFrame(rows).with_columns(
+            label=pl.lit(card.label),
+            dataset=pl.lit(card.stands_for or card.dataset),
+            dataset_id=pl.lit(card.dataset),
+            n=pl.lit(card.questions),
+            questions=pl.lit(card.questions),
+            trained=pl.lit(value=True),
+        )
+    )
+
+
+def _tidy(rows: pl.DataFrame) -> pl.DataFrame:
+    """Bring a frame to SCORE_SCHEMA; a text column that it lacks is empty, a number null."""
+    return rows.select(
+        (pl.col(name) if name in rows.columns else pl.lit("" if kind == pl.String else None).alias(name)).cast(kind)
+        for name, kind in SCORE_SCHEMA.items()
+    )
+
+
+def score_all(catalog: Catalog, cells: Iterable[Cell]) -> pl.DataFrame:
+    """Score every complete cell and describe every built dataset, and write `scores.parquet`.
+
+    Cells that have not been run have no rows. One whose files do not agree with its manifest is refused: it has no
+    rows either, and the reason is printed and kept in `refused.json` beside the scores, for the report.
+
+    Returns:
+        SCORE_SCHEMA, in order of `cells`.
+    """
+    layout = Layout(catalog.results)
+    cells = list(cells)
+    parts: list[pl.DataFrame] = [pl.DataFrame(schema=SCORE_SCHEMA)]
+    refused: dict[str, str] = {}
+    for dataset in dict.fromkeys(cell.dataset for cell in cells):
+        folder = layout.dataset(dataset)
+        if not (folder / "card.json").is_file():
+            continue
+        parts.append(score_dataset(read_card(folder)))
+        complete = [c for c in cells if c.dataset == dataset and (layout.cell(c) / "manifest.json").is_file()]
+        if not complete:
+            continue
+        spec = catalog.dataset(dataset)
+        key = read_key(folder, equivalence(spec.equivalence))
+        for cell in complete:
+            try:
+                parts.append(score_cell(layout.cell(cell), cell, identify(catalog, cell), key, spec))
+            except UpkeepError as error:
+                refused[str(cell)] = error.problem
+                print(f"refused {cell}: {error}", file=sys.stderr)
+    scores = pl.concat(parts)
+    layout.scores.parent.mkdir(parents=True, exist_ok=True)
+    scores.write_parquet(layout.scores)
+    (layout.scores.parent / "refused.json").write_bytes(msgspec.json.encode(refused))
+    return scores
+
+
+def refusals(catalog: Catalog) -> dict[str, str]:
+    """Cells that the last scoring refused, with the reason of each."""
+    path = Layout(catalog.results).scores.parent / "refused.json"
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, str]) if path.is_file() else {}

@@ -1,0 +1,89 @@
+"""Values with standard error and 95% interval, clustered by question.
+
+The answers to one question at 65 intervals are no 65 independent observations, so the question is the unit. Every
+score is written as a ratio, value = sum(hits) / sum(total) over questions: a pooled rate has counts for both, a mean
+over questions has the question's own mean as `hits` and 1 as `total`. The variance is the linearised one of a ratio
+of cluster totals (W. G. Cochran, Sampling Techniques, 3rd ed. 1977, section 2.11, without the finite-population
+term; with all totals 1 it is the familiar sd / sqrt(Q)):
+
+    se^2 = Q / (Q - 1) * sum_q (hits_q - value * total_q)^2 / (sum_q total_q)^2
+
+The interval is value +- t(0.975, Q - 1) * se, cut to 0..100.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import polars as pl
+
+KEYS = ("subset", "metric", "at")
+"""What tells one score of a cell from another. `at` is the k of pass@k, null elsewhere."""
+
+QUESTION_SCHEMA = {
+    "subset": pl.String,
+    "metric": pl.String,
+    "at": pl.Int32,
+    "question_id": pl.String,
+    "hits": pl.Float64,
+    "total": pl.Float64,
+    "n": pl.Int64,
+}
+"""One row a question and score: `hits` out of `total`, from `n` predictions."""
+
+
+def t_quantile(df: int, level: float = 0.95) -> float:
+    """Two-sided quantile of Student's t.
+
+    Exact for one and two degrees of freedom; beyond, the expansion of Abramowitz and Stegun, 26.7.5, which is off by
+    0.12% at three degrees of freedom and less than 0.005% from six on.
+    """
+    p = (1 + level) / 2
+    if df == 1:
+        return math.tan(math.pi * (p - 0.5))
+    if df == 2:
+        return (2 * p - 1) * math.sqrt(0.5 / (p * (1 - p)))
+    x = NormalDist().inv_cdf(p)
+    g1 = (x**3 + x) / 4
+    g2 = (5 * x**5 + 16 * x**3 + 3 * x) / 96
+    g3 = (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384
+    g4 = (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160
+    return x + g1 / df + g2 / df**2 + g3 / df**3 + g4 / df**4
+
+
+def estimate(questions: pl.DataFrame) -> pl.DataFrame:
+    """Value (percent), standard error and interval of each score.
+
+    Args:
+        questions: QUESTION_SCHEMA. Questions with `total` 0 have no say in a score; a score without any has no row.
+
+    Returns:
+        KEYS, value, n (predictions), questions, se, low, high (percent; the last three null for a single question).
+    """
+    taking_part = questions.filter(pl.col("total") > 0)
+    value = pl.col("hits").sum() / pl.col("total").sum()
+    scores = (
+        taking_part.with_columns(_value=value.over(KEYS))
+        .with_columns(_residual=pl.col("hits") - pl.col("_value") * pl.col("total"))
+        .group_by(KEYS, maintain_order=True)
+        .agg(
+            value=pl.col("_value").first() * 100,
+            n=pl.col("n").sum(),
+            questions=pl.len().cast(pl.Int64),
+            se=100 * pl.col("_residual").pow(2).sum().sqrt() / pl.col("total").sum(),
+        )
+    )
+    quantiles = {q: t_quantile(q - 1) for q in scores["questions"].unique() if q > 1}
+    return (
+        scores.with_columns(
+            se=pl.col("se") * (pl.col("questions") / (pl.col("questions") - 1)).sqrt(),
+            _t=pl.col("questions").replace_strict(quantiles, default=None, return_dtype=pl.Float64),
+        )
+        .with_columns(se=pl.when(pl.col("questions") > 1).then("se"))
+        .with_columns(
+            low=(pl.col("value") - pl.col("_t") * pl.col("se")).clip(0, 100),
+            high=(pl.col("value") + pl.col("_t") * pl.col("se")).clip(0, 100),
+        )
+        .drop("_t")
+    )

@@ -1,0 +1,707 @@
+"""Scoring: answer equivalence, the metrics of OAKS, their uncertainty, and the refusal of cells that do not agree."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upkeep.catalog import Catalog, Cell
+from upkeep.contract import (
+    ContextUse,
+    DatasetCard,
+    DatasetSpec,
+    Environment,
+    Manifest,
+    Prediction,
+    Retrieved,
+    Usage,
+)
+from upkeep.errors import UpkeepError
+from upkeep.scoring import oaks, score, stats
+from upkeep.scoring.equivalence import EQUIVALENCES, canonical, equivalence, letter, short_answer
+
+CELL = Cell("oaks_babi", "rag_dense", "k30", "m")
+IDENTITY = score.Identity("RAG", "M", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi_mini", True)
+SPEC = DatasetSpec(
+    label="x",
+    summary="x",
+    paper="oaks",
+    source="x",
+    licence="x",
+    builder="x",
+    prompt="x",
+    equivalence="short_answer",
+    metrics="oaks",
+)
+
+Question = Sequence[tuple[list[str], list[str]]]
+"""Accepted answers and evidence of a question, one pair an interval."""
+
+
+def write_dataset(folder: Path, questions: Mapping[str, Question], slices: Mapping[str, str] | None = None) -> None:
+    """A built dataset. A new phase begins where the accepted answers change."""
+    probes, gold = [], []
+    for name, timeline in questions.items():
+        phase = 0
+        for t, (answers, evidence) in enumerate(timeline):
+            phase += t > 0 and answers != timeline[t - 1][0]
+            probes.append({"probe_id": f"{name}@{t}", "question_id": name, "position": t})
+            gold.append(
+                {
+                    "probe_id": f"{name}@{t}",
+                    "answers": answers,
+                    "outdated": [],
+                    "evidence": evidence,
+                    "phase": phase,
+                    "slice_changes": (slices or {}).get(name),
+                }
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    types = {"phase": pl.Int32, "position": pl.Int32, "slice_changes": pl.String}
+    lists = {"answers": pl.List(pl.String), "outdated": pl.List(pl.String), "evidence": pl.List(pl.String)}
+    pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).write_parquet(folder / "probes.parquet")
+    pl.DataFrame(gold, schema_overrides={k: v for k, v in {**types, **lists}.items() if k != "position"}).write_parquet(
+        folder / "gold.parquet"
+    )
+    card = DatasetCard(
+        dataset="oaks_babi_mini",
+        label="OAKS-B mini",
+        source="test",
+        licence="none",
+        tokenizer="none",
+        chunk_tokens=10,
+        streams=1,
+        documents=1,
+        probes=len(probes),
+        questions=len(questions),
+        slices={"changes": {"sparse": 3, "frequent": 1}},
+        statistics={},
+        stands_for="oaks_babi",
+        content_sha256="0" * 64,
+        files={"gold.parquet": hashlib.sha256((folder / "gold.parquet").read_bytes()).hexdigest()},
+    )
+    (folder / "card.json").write_bytes(msgspec.json.encode(card))
+
+
+def line(probe: str, answer: str | None, **fields: Any) -> Prediction:
+    given = {
+        "trial": 0,
+        "response": answer,
+        "reasoning": None,
+        "parse": "none" if answer is None else "marker",
+        "finish_reason": "stop",
+        "retrieved": [],
+        "usage": Usage(),
+        "context": ContextUse(),
+        "error": None,
+    }
+    return Prediction(probe_id=probe, answer=answer, **given | fields)
+
+
+def write_cell(folder: Path, lines: Sequence[Prediction], probes: int | None = None, trials: int = 1) -> None:
+    data = b"".join(msgspec.json.encode(p) + b"\n" for p in lines)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predictions.jsonl").write_bytes(data)
+    environment = Environment(
+        runtime="process",
+        isolated=False,
+        image=None,
+        digest=None,
+        engine="none",
+        engine_version="0",
+        packages={},
+        hardware={},
+    )
+    manifest = Manifest(
+        cell=str(CELL),
+        identity="0" * 64,
+        identity_parts={},
+        environment=environment,
+        seed=0,
+        start="2026-01-01T00:00:00Z",
+        end="2026-01-01T00:00:01Z",
+        attempts=[],
+        probes=probes if probes is not None else len(lines) // trials,
+        trials=trials,
+        outcomes={"answered": len(lines)},
+        usage=Usage(),
+        measured={},
+        files={"predictions.jsonl": hashlib.sha256(data).hexdigest()},
+    )
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+
+def scores_of(
+    tmp: Path,
+    questions: Mapping[str, Question],
+    lines: Sequence[Prediction],
+    slices: Mapping[str, str] | None = None,
+    trials: int = 1,
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """(subset, metric) -> row; pass@k under (subset, `pass_at_<k>`)."""
+    write_dataset(tmp / "dataset", questions, slices)
+    write_cell(tmp / "cell", lines, trials=trials)
+    key = score.read_key(tmp / "dataset", short_answer)
+    frame = score.score_cell(tmp / "cell", CELL, IDENTITY, key, SPEC)
+    return {
+        (row["subset"], f"pass_at_{row['setting'].split('at=')[1]}" if "at=" in row["setting"] else row["metric"]): row
+        for row in frame.iter_rows(named=True)
+    }
+
+
+def timeline(answers: str) -> list[tuple[list[str], list[str]]]:
+    """One accepted answer an interval, one letter each."""
+    return [([letter], []) for letter in answers]
+
+
+def answered(name: str, answers: str, **fields: Any) -> list[Prediction]:
+    """One answer an interval; `.` is none."""
+    return [line(f"{name}@{t}", None if a == "." else a, **fields) for t, a in enumerate(answers)]
+
+
+# ------------------------------------------------------------------ equivalence
+
+
+@pytest.mark.parametrize("text", ["3", "three", "Three.", "3 times", "three times", "thrice", " THREE  times! ", "03"])
+def test_ways_to_write_a_number_are_one_answer(text: str) -> None:
+    assert short_answer(text) == "3"
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        *[("zero", "0"), ("never", "0"), ("once", "1"), ("one time", "1"), ("Twice", "2"), ("twenty-three", "23")],
+        *[("twenty three times", "23"), ("Twentythree", "23"), ("ninety-nine", "99"), ("1,000", "1000"), ("0", "0")],
+    ],
+)
+def test_number_words_are_read(text: str, digits: str) -> None:
+    assert short_answer(text) == digits
+
+
+def test_articles_punctuation_case_and_spaces_do_not_matter() -> None:
+    assert short_answer("  The  Kitchen. ") == short_answer("kitchen") == short_answer("“a kitchen”") == "kitchen"
+
+
+def test_different_answers_stay_different() -> None:
+    texts = ["unknown", "same", "0", "30", "3.0", "theatre", "atheist", "two kitchens", "kitchen", "one kitchen"]
+    assert len({short_answer(text) for text in texts}) == len(texts)
+
+
+@pytest.mark.parametrize("text", ["A", "The", "an", "?!", "—"])
+def test_normalising_leaves_no_answer_empty(text: str) -> None:
+    assert short_answer(text)
+
+
+def test_letters_are_compared_as_they_are() -> None:
+    assert letter("A") == "A"
+    assert letter("a") != letter("A")
+
+
+@given(st.text(max_size=30))
+def test_canonical_form_is_stable(text: str) -> None:
+    assert short_answer(short_answer(text)) == short_answer(text)
+
+
+def test_canonical_column_keeps_order_and_nulls() -> None:
+    column = pl.Series(["Three", None, "x", "three times"])
+    assert canonical(column, short_answer).to_list() == ["3", None, "x", "3"]
+    assert canonical(pl.Series([None, None], dtype=pl.String), short_answer).to_list() == [None, None]
+
+
+def test_unknown_equivalence_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UpkeepError, match="short_answer"):
+        equivalence("exact")
+    assert equivalence("letter") is EQUIVALENCES["letter"]
+
+
+# ------------------------------------------------------------------ hand-computed metrics
+
+
+def test_latency_distraction_and_miss_by_hand(tmp_path: Path) -> None:
+    # Phase x: wrong, right, wrong, right -> latency 1, distraction 1. Phase y: never right -> 3 missed.
+    # Phase x again is a new phase: right at once -> nothing. 10 intervals.
+    result = scores_of(tmp_path, {"q": timeline("xxxxyyyxxx")}, answered("q", "zxzxxxxxxx"))
+    assert result["all", "accuracy"]["value"] == pytest.approx(50)
+    assert result["all", "acquisition_latency"]["value"] == pytest.approx(10)
+    assert result["all", "distraction_susceptibility"]["value"] == pytest.approx(10)
+    assert result["all", "phase_miss"]["value"] == pytest.approx(30)
+
+
+def test_means_are_over_intervals_first_then_over_questions(tmp_path: Path) -> None:
+    questions = {"long": timeline("xxxxxxxx"), "short": timeline("xx")}
+    result = scores_of(tmp_path, questions, answered("long", "xxxxxxxx") + answered("short", "zz"))
+    assert result["all", "accuracy"]["value"] == pytest.approx(50)  # pooled it would be 80
+
+
+def test_the_eight_behaviours_by_hand(tmp_path: Path) -> None:
+    # gold       x  x  x  x  x  x  x | y  y  y | z  z | x | y | x
+    # predicted  a  b  b  x  x  z  x | y  y  x | x  z | x | x | y      (a, b wrong)
+    gold, predicted = "xxxxxxxyyyzzxyx", "abbxxzxyyxxzxxy"
+    result = scores_of(tmp_path, {"q": timeline(gold)}, answered("q", predicted))
+    stay = {"volatility_rate": 3, "obstinacy_rate": 1, "lag_rate": 3, "stability_rate": 2}
+    change = {"adaptability_rate": 2, "stubbornness_rate": 2, "maladaptation_rate": 1, "prescience_rate": 0}
+    for metric, count in stay.items():
+        assert result["gt_stay", metric]["value"] == pytest.approx(100 * count / 9), metric
+        assert result["gt_stay", metric]["n"] == 9
+    for metric, count in change.items():
+        assert result["gt_change", metric]["value"] == pytest.approx(100 * count / 5), metric
+        assert result["gt_change", metric]["n"] == 5
+    assert result["all", "change_rate"]["value"] == pytest.approx((100 * 3 / 5 + 100 * 6 / 9) / 2)
+
+
+def test_prescience_is_the_new_answer_given_before_it_was_right(tmp_path: Path) -> None:
+    result = scores_of(tmp_path, {"q": timeline("xy")}, answered("q", "yy"))
+    assert result["gt_change", "prescience_rate"]["value"] == 100
+
+
+def test_behaviours_are_pooled_and_by_question_is_the_mean_of_the_questions(tmp_path: Path) -> None:
+    questions = {"p": timeline("xyxyx"), "q": timeline("xy")}
+    result = scores_of(tmp_path, questions, answered("p", "xyxyx") + answered("q", "xx"))
+    assert result["gt_change", "adaptability_rate"]["value"] == pytest.approx(80)
+    assert result["gt_change", "adaptability_rate_by_question"]["value"] == pytest.approx(50)
+
+
+def test_equivalent_forms_are_the_same_prediction(tmp_path: Path) -> None:
+    question = [(["Unknown", "0"], []), (["Unknown", "0"], []), (["3"], []), (["3"], [])]
+    lines = [line(f"q@{t}", a) for t, a in enumerate(["unknown", "0", "three", "3 times"])]
+    result = scores_of(tmp_path, {"q": question}, lines)
+    assert result["all", "accuracy"]["value"] == 100
+    assert result["gt_stay", "stability_rate"]["value"] == 100
+    assert result["gt_change", "adaptability_rate"]["value"] == 100
+
+
+def test_holding_on_to_zero_when_the_count_begins_is_stubborn(tmp_path: Path) -> None:
+    question = [(["Unknown", "0"], []), (["1"], [])]
+    result = scores_of(tmp_path, {"q": question}, [line("q@0", "0"), line("q@1", "zero")])
+    assert result["gt_change", "stubbornness_rate"]["value"] == 100
+
+
+def test_no_answer_twice_is_no_change(tmp_path: Path) -> None:
+    result = scores_of(tmp_path, {"q": timeline("xx")}, answered("q", ".."))
+    assert result["gt_stay", "obstinacy_rate"]["value"] == 100
+    result = scores_of(tmp_path, {"q": timeline("xx")}, answered("q", ".z"))
+    assert result["gt_stay", "volatility_rate"]["value"] == 100
+
+
+def test_a_question_that_never_changes_gives_no_rates_of_change(tmp_path: Path) -> None:
+    result = scores_of(tmp_path, {"q": timeline("xx")}, answered("q", "xx"))
+    assert not any(subset == "gt_change" for subset, _ in result)
+    assert ("all", "change_rate") not in result
+
+
+def test_subsets_hold_their_own_questions_only(tmp_path: Path) -> None:
+    questions = {"p": timeline("xx"), "q": timeline("xx"), "r": timeline("xx")}
+    lines = answered("p", "xx") + answered("q", "xz") + answered("r", "zz")
+    result = scores_of(tmp_path, questions, lines, slices={"p": "sparse", "q": "sparse", "r": "frequent"})
+    assert result["sparse", "accuracy"]["value"] == pytest.approx(75)
+    assert result["frequent", "accuracy"]["value"] == 0
+    assert result["frequent", "phase_miss"]["value"] == 100
+    assert result["all", "accuracy"]["value"] == pytest.approx(50)
+
+
+def test_quarters_cut_the_intervals_of_a_question_in_four(tmp_path: Path) -> None:
+    result = scores_of(tmp_path, {"q": timeline("xxxxxxxx")}, answered("q", "xxxzzxzz"))
+    assert [result[f"interval_q{i}", "accuracy"]["value"] for i in (1, 2, 3, 4)] == [100, 50, 50, 0]
+
+
+# ------------------------------------------------------------------ failures and completeness
+
+
+def test_an_error_counts_as_wrong_whatever_the_answer(tmp_path: Path) -> None:
+    lines = [line("q@0", "x"), line("q@1", "x", error="out of memory")]
+    result = scores_of(tmp_path, {"q": timeline("xx")}, lines)
+    assert result["all", "accuracy"]["value"] == 50
+    assert result["all", "accuracy"]["n"] == 2
+    assert result["all", "error_rate"]["value"] == 50
+
+
+def test_an_unread_answer_counts_as_wrong_and_lowers_the_parse_rate(tmp_path: Path) -> None:
+    result = scores_of(tmp_path, {"q": timeline("xxxx")}, answered("q", "xx.."))
+    assert result["all", "accuracy"]["value"] == 50
+    assert result["all", "parse_rate"]["value"] == 50
+    assert result["all", "error_rate"]["value"] == 0
+
+
+def test_a_missing_prediction_counts_as_wrong(tmp_path: Path) -> None:
+    write_dataset(tmp_path, {"q": timeline("xxxx")})
+    key = score.read_key(tmp_path, short_answer)
+    predictions = pl.DataFrame(
+        {"probe_id": ["q@0"], "trial": [0], "answer": ["x"], "parsed": [True], "failed": [False], "rank": [None]},
+        schema_overrides={"trial": pl.Int32, "rank": pl.Int32},
+    )
+    graded = score.grade(key, predictions, trials=1)
+    assert graded["right"].to_list() == [True, False, False, False]
+    assert graded["failed"].to_list() == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("probe", "message"), [("q@9", "unknown probe"), ("q@0", "two predictions")], ids=["unknown", "twice"]
+)
+def test_grading_refuses_what_does_not_belong(tmp_path: Path, probe: str, message: str) -> None:
+    write_dataset(tmp_path, {"q": timeline("xx")})
+    predictions = pl.DataFrame(
+        {"probe_id": ["q@0", probe], "trial": [0, 0], "answer": ["x"] * 2, "parsed": [True] * 2, "failed": [False] * 2},
+        schema_overrides={"trial": pl.Int32},
+    ).with_columns(rank=pl.lit(None, pl.Int32))
+    with pytest.raises(UpkeepError, match=message):
+        score.grade(score.read_key(tmp_path, short_answer), predictions, trials=1)
+
+
+def test_trials_are_averaged(tmp_path: Path) -> None:
+    lines = answered("q", "xx") + answered("q", "xz", trial=1) + answered("q", "zz", trial=2)
+    result = scores_of(tmp_path, {"q": timeline("xx")}, lines, trials=3)
+    assert result["all", "accuracy"]["value"] == pytest.approx(50)
+    assert result["all", "accuracy"]["n"] == 6
+    assert result["gt_stay", "stability_rate"]["value"] == pytest.approx(100 / 3)
+    assert result["gt_stay", "obstinacy_rate"]["value"] == pytest.approx(100 / 3)
+    assert result["gt_stay", "volatility_rate"]["value"] == pytest.approx(100 / 3)
+
+
+def test_changed_predictions_are_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"q": timeline("xx")})
+    write_cell(tmp_path / "cell", answered("q", "xz"))
+    path = tmp_path / "cell" / "predictions.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"z"', b'"x"'))
+    key = score.read_key(tmp_path / "dataset", short_answer)
+    with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
+        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+
+
+def test_a_manifest_of_another_cell_is_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"q": timeline("xx")})
+    write_cell(tmp_path / "cell", answered("q", "xz"))
+    key = score.read_key(tmp_path / "dataset", short_answer)
+    other = Cell("oaks_babi", "rag_dense", "k5", "m")
+    with pytest.raises(UpkeepError, match="do not agree: name"):
+        score.score_cell(tmp_path / "cell", other, IDENTITY, key, SPEC)
+
+
+def test_a_cell_of_an_older_dataset_is_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"q": timeline("xxx")})
+    write_cell(tmp_path / "cell", answered("q", "xz"))
+    key = score.read_key(tmp_path / "dataset", short_answer)
+    with pytest.raises(UpkeepError, match="number of probes"):
+        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+
+
+def test_a_torn_line_is_named(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"q": timeline("xx")})
+    write_cell(tmp_path / "cell", answered("q", "xz"))
+    path = tmp_path / "cell" / "predictions.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    key = score.read_key(tmp_path / "dataset", short_answer)
+    with pytest.raises(UpkeepError, match="line 2"):
+        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+
+
+def test_a_broken_line_is_named_far_into_the_file(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"q": timeline("x" * 2000)})
+    write_cell(tmp_path / "cell", answered("q", "x" * 2000))
+    path = tmp_path / "cell" / "predictions.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"q@1234"', b'"q@1234'))
+    key = score.read_key(tmp_path / "dataset", short_answer)
+    with pytest.raises(UpkeepError, match="line 1235"):
+        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+
+
+def test_an_added_blank_line_is_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "dataset", {"q": timeline("xx")})
+    write_cell(tmp_path / "cell", answered("q", "xz"))
+    with (tmp_path / "cell" / "predictions.jsonl").open("ab") as file:
+        file.write(b"\n" * 100_000)
+    key = score.read_key(tmp_path / "dataset", short_answer)
+    with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
+        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+
+
+def test_a_changed_answer_key_is_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path, {"q": timeline("xx")})
+    gold = pl.read_parquet(tmp_path / "gold.parquet").with_columns(answers=pl.lit(["z"]))
+    gold.write_parquet(tmp_path / "gold.parquet")
+    with pytest.raises(UpkeepError, match="answer key"):
+        score.read_key(tmp_path, short_answer)
+
+
+# ------------------------------------------------------------------ retrieval
+
+
+def test_pass_at_k_counts_intervals_with_evidence_only(tmp_path: Path) -> None:
+    question = [(["Unknown"], []), (["x"], ["c0", "c1"]), (["x"], ["c0", "c1"]), (["x"], ["c0", "c1"])]
+
+    def found(*ids: str) -> list[Retrieved]:
+        return [Retrieved(id=name, score=1.0 / rank, rank=rank) for rank, name in enumerate(ids, 1)]
+
+    lines = [
+        line("q@0", "x", retrieved=found("c0")),
+        line("q@1", "x", retrieved=found("c1", "c0")),
+        line("q@2", "x", retrieved=found("c0", "c2", "c1")),  # c0 is older evidence, not the gold chunk
+        line("q@3", None, error="failed"),
+    ]
+    result = scores_of(tmp_path, {"q": question}, lines)
+    assert [result["all", f"pass_at_{k}"]["value"] for k in (1, 2, 3)] == pytest.approx([100 / 3, 100 / 3, 200 / 3])
+    assert result["all", "pass_at_3"]["n"] == 3
+    assert result["all", "pass_at_3"]["setting"] == "k=30;thinking=off;at=3"
+    assert ("all", "pass_at_4") not in result
+
+
+def test_a_method_without_retrieval_has_no_pass_at_k(tmp_path: Path) -> None:
+    result = scores_of(tmp_path, {"q": [(["x"], ["c0"])]}, answered("q", "x"))
+    assert not any(metric.startswith("pass_at") for _, metric in result)
+
+
+# ------------------------------------------------------------------ any predictions at all
+
+answers = st.sampled_from([None, "x", "y", "z", "3", "three", "Unknown", "0"])
+accepted = st.sampled_from([["x"], ["y"], ["3"], ["Unknown", "0"]])
+a_question = st.lists(st.tuples(accepted, answers), min_size=1, max_size=12)
+questions_and_answers = st.lists(a_question, min_size=1, max_size=4)
+
+
+def graded_frame(questions: Sequence[Sequence[tuple[list[str], str | None]]]) -> pl.DataFrame:
+    rows = []
+    for q, question in enumerate(questions):
+        phase = 0
+        for t, (gold, answer) in enumerate(question):
+            phase += t > 0 and gold != question[t - 1][0]
+            form = None if answer is None else short_answer(answer)
+            rows.append(
+                {
+                    "question_id": f"q{q}",
+                    "trial": 0,
+                    "position": t,
+                    "phase": phase,
+                    "right": form is not None and form in {short_answer(g) for g in gold},
+                    "answer": form,
+                    "parsed": form is not None,
+                    "failed": False,
+                    "has_evidence": False,
+                    "rank": None,
+                }
+            )
+    return pl.DataFrame(rows, schema=oaks.GRADED_SCHEMA)
+
+
+def values(graded: pl.DataFrame) -> dict[tuple[str, str], float]:
+    frame = stats.estimate(oaks.measure(graded, 0))
+    return {(row["subset"], row["metric"]): row["value"] for row in frame.iter_rows(named=True)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(questions_and_answers)
+def test_the_four_sum_to_100_for_any_predictions(questions: list[list[tuple[list[str], str | None]]]) -> None:
+    result = values(graded_frame(questions))
+    assert sum(result["all", metric] for metric in oaks.INTRA_PHASE) == pytest.approx(100)
+    for subset in ("gt_change", "gt_stay"):
+        rates = [result[subset, m] for key, m in oaks.BEHAVIOURS.items() if (subset, m) in result]
+        assert not rates or sum(rates) == pytest.approx(100)
+
+
+@settings(max_examples=60, deadline=None)
+@given(questions_and_answers)
+def test_plain_loops_over_the_definitions_agree(questions: list[list[tuple[list[str], str | None]]]) -> None:
+    result = values(graded_frame(questions))
+    four = [0.0] * 4
+    for question in questions:
+        right = [a is not None and short_answer(a) in {short_answer(g) for g in gold} for gold, a in question]
+        starts = [t for t in range(len(question)) if t == 0 or question[t][0] != question[t - 1][0]]
+        latency = distraction = miss = 0
+        for begin, end in zip(starts, [*starts[1:], len(question)], strict=True):
+            phase = right[begin:end]
+            if True in phase:
+                tau = phase.index(True) + 1
+                latency += tau - 1
+                distraction += sum(1 for r in phase[tau:] if not r)
+            else:
+                miss += len(phase)
+        for i, count in enumerate((sum(right), latency, distraction, miss)):
+            four[i] += 100 * count / len(question) / len(questions)
+    assert [result["all", metric] for metric in oaks.INTRA_PHASE] == pytest.approx(four)
+
+    counts: dict[str, int] = {}
+    totals = {True: 0, False: 0}
+    for question in questions:
+        for (gold_before, before), (gold, now) in itertools.pairwise(question):
+            forms = [None if a is None else short_answer(a) for a in (before, now)]
+            right_before = forms[0] in {short_answer(g) for g in gold_before}
+            right = forms[1] in {short_answer(g) for g in gold}
+            moved = gold != gold_before
+            changed = forms[0] != forms[1] and not (not moved and right and right_before)
+            name = oaks.BEHAVIOURS[moved, changed, right]
+            counts[name] = counts.get(name, 0) + 1
+            totals[moved] += 1
+    for (moved, _, _), name in oaks.BEHAVIOURS.items():
+        key = ("gt_change" if moved else "gt_stay", name)
+        if totals[moved]:
+            assert result[key] == pytest.approx(100 * counts.get(name, 0) / totals[moved])
+        else:
+            assert key not in result
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(accepted, min_size=1, max_size=8), min_size=1, max_size=4))
+def test_null_scores_0_and_gold_scores_100(questions: list[list[list[str]]]) -> None:
+    null = values(graded_frame([[(gold, None) for gold in question] for question in questions]))
+    gold = values(graded_frame([[(gold, gold[-1]) for gold in question] for question in questions]))
+    assert null["all", "accuracy"] == 0
+    assert null["all", "phase_miss"] == pytest.approx(100)
+    assert gold["all", "accuracy"] == pytest.approx(100)
+    assert all(value == 0 for (_, metric), value in gold.items() if metric in oaks.INTRA_PHASE[1:])
+
+
+def test_broken_phases_are_found_out() -> None:
+    frame = graded_frame([[(["x"], "x"), (["x"], None)]])
+    whole = oaks.intra_phase(frame)
+    assert whole.select(pl.sum_horizontal(oaks.INTRA_PHASE)).item() == pytest.approx(1)
+    with pytest.raises(UpkeepError, match="do not sum to 100"):
+        oaks.intra_phase(frame.with_columns(right=pl.Series([True, None])))
+
+
+# ------------------------------------------------------------------ uncertainty
+
+
+def counts(*pairs: tuple[float, float]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [("all", "m", None, f"q{i}", hits, total, int(total)) for i, (hits, total) in enumerate(pairs)],
+        schema=stats.QUESTION_SCHEMA,
+        orient="row",
+    )
+
+
+def test_a_mean_over_questions_has_the_familiar_standard_error() -> None:
+    row = stats.estimate(counts((0.2, 1), (0.4, 1), (0.9, 1), (0.5, 1))).row(0, named=True)
+    sd = math.sqrt(sum((x - 0.5) ** 2 for x in (0.2, 0.4, 0.9, 0.5)) / 3)
+    assert row["value"] == pytest.approx(50)
+    assert row["se"] == pytest.approx(100 * sd / 2)
+    assert row["low"] == pytest.approx(max(0, 50 - stats.t_quantile(3) * 100 * sd / 2))
+
+
+def test_a_pooled_rate_is_clustered_by_question() -> None:
+    pairs = [(1.0, 4.0), (10.0, 20.0), (3.0, 6.0)]
+    row = stats.estimate(counts(*pairs)).row(0, named=True)
+    rate = 14 / 30
+    variance = 3 / 2 * sum((h - rate * t) ** 2 for h, t in pairs) / 30**2
+    assert row["value"] == pytest.approx(100 * rate)
+    assert row["se"] == pytest.approx(100 * math.sqrt(variance))
+    assert (row["n"], row["questions"]) == (30, 3)
+
+
+def test_one_question_has_no_standard_error() -> None:
+    row = stats.estimate(counts((0.5, 1))).row(0, named=True)
+    assert row["value"] == 50
+    assert row["se"] is row["low"] is row["high"] is None
+
+
+def test_intervals_stay_within_0_and_100() -> None:
+    row = stats.estimate(counts((1, 1), (1, 1), (0, 1))).row(0, named=True)
+    assert 0 <= row["low"] < row["value"] < row["high"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("df", "printed"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (1200, 1.962)],
+)
+def test_t_quantile_is_that_of_the_printed_tables(df: int, printed: float) -> None:
+    assert stats.t_quantile(df) == pytest.approx(printed, rel=1.3e-3)
+
+
+# ------------------------------------------------------------------ the table of all scores
+
+
+def test_a_dataset_card_gives_counts_and_shares(tmp_path: Path) -> None:
+    write_dataset(tmp_path, {"p": timeline("x"), "q": timeline("x"), "r": timeline("x"), "s": timeline("x")})
+    frame = score.score_dataset(score.read_card(tmp_path))
+    rows = {(r["metric"], r["subset"]): r for r in frame.iter_rows(named=True)}
+    assert rows["question_count", "all"]["value"] == 4
+    assert rows["question_share", "sparse"]["value"] == 75
+    assert rows["question_share", "frequent"]["dataset"] == "oaks_babi"
+    assert rows["question_share", "frequent"]["dataset_id"] == "oaks_babi_mini"
+    assert dict(frame.schema) == score.SCORE_SCHEMA
+
+
+def test_settings_are_printed_in_the_order_of_the_card() -> None:
+    parameters = {"window": 15, "k": 15, "adapter": None, "rerank": True}
+    assert score.settings(["k", "window", "adapter", "rerank", "absent"], parameters) == [
+        "k=15",
+        "window=15",
+        "rerank=on",
+    ]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """A small suite: two datasets, of which one is not built, a trained model, and a control."""
+    files = {
+        "config/config.yaml": "suite: x",
+        "datasets/oaks_babi_mini/dataset.yaml": "{label: B, summary: s, paper: oaks, source: s, licence: l, "
+        "builder: b, stands_for: oaks_babi, prompt: p, equivalence: short_answer, metrics: oaks}",
+        "datasets/oaks_novel/dataset.yaml": "{label: N, summary: s, paper: oaks, source: s, licence: l, builder: b, "
+        "prompt: p, equivalence: letter, metrics: oaks}",
+        "methods/gold/method.yaml": "{label: Gold, papers: [oaks], summary: s, reference: r, variants: {default: {}}, "
+        "model: false, sees: answers}",
+        "methods/rag_dense/method.yaml": "{label: RAG, papers: [oaks], summary: s, reference: r, settings: [k], "
+        "variants: {k5: {k: 5}, k30: {k: 30}}}",
+        "methods/sft/method.yaml": "{label: SFT, papers: [], summary: s, reference: r, settings: [adapter], "
+        "supervision: Q, variants: {lora: {adapter: lora}}, artifact: {kind: model}}",
+        "models/tiny.yaml": "{label: Tiny, summary: s, source: rule, location: tiny, context_length: 100, "
+        "trained: false, thinking: 'on'}",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return Catalog(tmp_path)
+
+
+def test_a_trained_model_is_its_base_with_a_combined_method(catalog: Catalog) -> None:
+    identity = score.identify(catalog, Cell("oaks_babi_mini", "rag_dense", "k30", "tiny+sft.lora"))
+    assert identity == score.Identity(
+        label="SFT + RAG",
+        model="Tiny",
+        method="sft+rag_dense",
+        supervision="Q",
+        setting="adapter=lora;k=30;thinking=on",
+        dataset="oaks_babi",
+        dataset_id="oaks_babi_mini",
+        trained=False,
+    )
+
+
+def test_a_control_has_no_model_and_no_thinking(catalog: Catalog) -> None:
+    identity = score.identify(catalog, Cell("oaks_novel", "gold", "default", "none"))
+    assert (identity.model, identity.setting, identity.trained) == ("", "", True)
+
+
+def test_scoring_a_suite_takes_what_is_complete_and_refuses_what_does_not_agree(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [
+        Cell("oaks_babi_mini", "rag_dense", "k5", "tiny"),
+        Cell("oaks_babi_mini", "rag_dense", "k30", "tiny"),
+        Cell("oaks_novel", "gold", "default", "none"),
+    ]
+    results = catalog.results
+    write_dataset(results / "datasets" / "oaks_babi_mini", {"q": timeline("xx")})
+    write_cell(results / "cells" / str(cells[0]), answered("q", "xz"))
+    manifest = results / "cells" / str(cells[0]) / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(str(CELL).encode(), str(cells[0]).encode()))
+    write_cell(results / "cells" / str(cells[1]), answered("q", "xz"))  # its manifest names another cell
+    scores = score.score_all(catalog, cells)
+    assert set(scores["cell"]) == {"", str(cells[0])}
+    assert scores.equals(pl.read_parquet(results / "scores" / "scores.parquet"))
+    assert list(score.refusals(catalog)) == [str(cells[1])]
+    assert "do not agree" in capsys.readouterr().err
+    accuracy = scores.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all").row(0, named=True)
+    assert (accuracy["value"], accuracy["model"], accuracy["setting"]) == (50, "Tiny", "k=5;thinking=on")
+
+
+def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:
+    assert score.score_all(catalog, []).is_empty()
