@@ -231,10 +231,11 @@ class Catalog:
         if not self.method(method).model:
             return "base"
         spec = self.spec(model)
+        if spec.gpus:
+            return "vllm-gpu"  # the one image with CUDA; transformers is in it, too
         artifact = self.method(method).artifact
-        if spec.engine == "transformers" or (artifact is not None and artifact.kind == "model"):
-            return "transformers"
-        return "vllm-gpu" if spec.gpus else "vllm-cpu"
+        trains = artifact is not None and artifact.kind == "model"
+        return "vllm-cpu" if spec.engine == "vllm" and not trains else "transformers"
 
     def embedder(self, method: str, model: str) -> str | None:
         """The embedder that a method retrieves with; beside a model on GPUs the one on GPUs, where the card has one."""

@@ -141,7 +141,7 @@ class Probe(Record, frozen=True, kw_only=True):
 
 
 class Gold(Record, frozen=True, kw_only=True):
-    """The answer key of a probe; a container gets it only for the control method `gold` or, without answers, `oracle`."""
+    """The answer key of a probe; a container gets it only for the control `gold` or, without answers, for `oracle`."""
 
     probe_id: str
     answers: list[str]

@@ -1,0 +1,216 @@
+"""Environments for machines without a container engine, and the code that goes into images and environments alike.
+
+An environment is a virtual environment with an engine's locked wheels (`<cache>/envs/<hash>`), shared by all methods;
+what a method needs besides is a folder of its own (`<cache>/extras/<hash>`), and the suite's own code another one
+(`<cache>/code/<hash>`), so that editing a file while cells run mixes nothing. Each folder is named by the hash of what
+it is made from and is complete where it has the file `.complete`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from upkeep.catalog import Catalog
+from upkeep.errors import UpkeepError
+from upkeep.host.locks import PYTHON, exclusive, lay_out, pip, read_lock, wheels
+
+# ---------------------------------------------------------------- code
+
+
+def code_files(catalog: Catalog, method: str | None) -> dict[str, Path]:
+    """The suite's own files inside an image, by their place in it.
+
+    `code/upkeep/...` is the cell code, `methods/<method>/...` the method without its card and its README: a variant's
+    parameters come to a cell in its description, so editing a label makes no new image.
+    """
+    package = catalog.root / "src" / "upkeep"
+    files = {f"code/upkeep/{name}": package / name for name in ("__init__.py", "contract.py")}
+    files |= {f"code/upkeep/{p.relative_to(package).as_posix()}": p for p in _tree(package / "cell")}
+    if method is not None:
+        folder = catalog.root / "methods" / method
+        files |= {f"methods/{method}/{p.relative_to(folder).as_posix()}": p for p in _tree(folder)}
+        files.pop(f"methods/{method}/method.yaml", None)
+        files.pop(f"methods/{method}/README.md", None)
+    return dict(sorted(files.items()))
+
+
+def _tree(folder: Path) -> list[Path]:
+    return [p for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts]
+
+
+def file_hashes(files: Mapping[str, Path]) -> dict[str, str]:
+    """sha256 of each file, by its name in `files`."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def digest(parts: object) -> str:
+    """sha256 of JSON values, the same whatever the order of keys."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def requirement_locks(catalog: Catalog, method: str | None, engine: str) -> tuple[Path, Path | None]:
+    """The locks of an engine and of a method on it (`requirements.gpu.lock` on GPUs, where the method has one).
+
+    Raises:
+        UpkeepError: there is no such image.
+    """
+    folders = catalog.root / "containers"
+    lock = folders / engine / "requirements.lock"
+    if not lock.exists():
+        raise UpkeepError(f"unknown engine image {engine!r}", where=lock, expected="a lock (`upkeep image lock`)")
+    if method is None:
+        return lock, None
+    extras = folders / method / "requirements.lock"
+    if engine.endswith("-gpu") and (gpu := extras.with_name("requirements.gpu.lock")).exists():
+        extras = gpu
+    if not extras.exists():
+        raise UpkeepError(
+            f"method {method!r} has no image",
+            where=extras.parent,
+            expected="Dockerfile, requirements.in, requirements.lock",
+            remedy=f"`upkeep image lock {method}` makes the lock",
+        )
+    return lock, extras
+
+
+# ---------------------------------------------------------------- environments
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentRecord:
+    """An environment that is ready to run cells."""
+
+    python: Path
+    path: tuple[Path, ...]
+    """PYTHONPATH: the suite's code, then the method's own packages."""
+    methods: Path
+    digest: str
+    """sha256 over the locked requirements."""
+    inputs: str
+    """sha256 over requirements and code: what determines how a cell runs."""
+    packages: dict[str, str]
+    version: str
+    """Of Python."""
+
+
+def ensure_environment(catalog: Catalog, method: str | None, engine: str) -> EnvironmentRecord:
+    """Make whatever is missing of a method's environment.
+
+    Raises:
+        UpkeepError: no Python of the locked version, or wheels that cannot be had.
+    """
+    lock, extras = requirement_locks(catalog, method, engine)
+    environment = _folder(catalog.cache / "envs", lock, catalog, venv=True)
+    path = [ensure_code(catalog, method)]
+    if extras is not None and read_lock(extras):
+        path.append(_folder(catalog.cache / "extras", extras, catalog, venv=False))
+    packages: dict[str, str] = {}
+    version = json.loads((environment / ".complete").read_text())["python"]
+    for folder in (environment, *path[1:]):
+        packages |= json.loads((folder / ".complete").read_text())["packages"]
+    requirements = digest([packages_sha(lock), packages_sha(extras) if extras else ""])
+    return EnvironmentRecord(
+        python=environment / "bin" / "python",
+        path=(path[0] / "code", *path[1:]),
+        methods=path[0] / "methods",
+        digest=requirements,
+        inputs=digest([requirements, path[0].name]),
+        packages=dict(sorted(packages.items())),
+        version=version,
+    )
+
+
+def packages_sha(lock: Path) -> str:
+    """sha256 of a lock's pins; its comments do not count."""
+    return hashlib.sha256("\n".join(str(pin) for pin in read_lock(lock)).encode()).hexdigest()
+
+
+def ensure_code(catalog: Catalog, method: str | None) -> Path:
+    """A copy of the suite's code for cells, `code/` and `methods/`, that no later edit changes."""
+    files = code_files(catalog, method)
+    contents = {name: path.read_bytes() for name, path in files.items()}
+    target = catalog.cache / "code" / digest({n: hashlib.sha256(c).hexdigest() for n, c in contents.items()})[:32]
+    with exclusive(target.parent / ".lock"):
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+                copy = Path(temporary) / "copy"
+                (copy / "methods").mkdir(parents=True)
+                for name, content in contents.items():
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    (copy / name).write_bytes(content)
+                copy.rename(target)
+    return target
+
+
+def _folder(parent: Path, lock: Path, catalog: Catalog, *, venv: bool) -> Path:
+    """The installed wheels of a lock: a virtual environment, or a plain folder for PYTHONPATH."""
+    target = parent / packages_sha(lock)[:32]
+    complete = target / ".complete"
+    with exclusive(parent / f".{target.name}.lock"):
+        if complete.exists():
+            return target
+        python = locked_python()
+        chosen = wheels(lock, catalog.cache / "wheels")
+        print(f"upkeep: installing {len(chosen)} wheels of {lock}", file=sys.stderr)
+        # Environments cannot be moved, so they are made in place, and what an earlier attempt left is removed.
+        shutil.rmtree(target, ignore_errors=True)
+        if venv:
+            _run([python, "-m", "venv", "--without-pip", str(target)], lock)
+            place = ["--python", str(target / "bin" / "python")]
+        else:
+            target.mkdir(parents=True)
+            place = []
+        with tempfile.TemporaryDirectory(dir=parent) as temporary:
+            folder = Path(temporary) / "wheels"
+            requirements = lay_out(chosen, folder)
+            command = [*pip(), *place, "install", "--quiet", "--no-index", "--find-links", str(folder), "--no-deps"]
+            command += ["--require-hashes", "--no-compile", "--requirement", str(requirements)]
+            if not venv:
+                command += ["--target", str(target), "--python-version", PYTHON, "--only-binary", ":all:"]
+            _run(command, lock)
+        python = str(target / "bin" / "python") if venv else python
+        # A few packages carry templates that are no valid Python: those alone stay without bytecode.
+        subprocess.run(
+            [python, "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash", str(target)],
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        asked = subprocess.run([python, "-V"], capture_output=True, text=True, check=True)
+        packages = {pin.name: path.name.split("-")[1] for pin, path in chosen.items()}
+        complete.write_text(json.dumps({"packages": packages, "python": asked.stdout.split()[1]}))
+        return target
+
+
+def _run(command: list[str], where: Path) -> None:
+    # Wheels are chosen by the lock alone, whatever pip's own settings say.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment | {"PIP_CONFIG_FILE": os.devnull})
+    if done.returncode:
+        raise UpkeepError("environment cannot be made", where=where, found=(done.stderr or done.stdout).strip()[-4000:])
+
+
+@functools.cache
+def locked_python() -> str:
+    """A Python interpreter of the version that the locks are for."""
+    wanted = tuple(int(part) for part in PYTHON.split("."))
+    if sys.version_info[:2] == wanted:
+        return sys.executable
+    if found := shutil.which(f"python{PYTHON}"):
+        return found
+    raise UpkeepError(
+        f"no Python {PYTHON} found",
+        expected=f"python{PYTHON} on the PATH: the locked requirements are for it",
+        found=f"Python {sys.version.split()[0]}",
+        remedy=f"install Python {PYTHON}, or Docker or Podman",
+    )

@@ -1,0 +1,215 @@
+"""Which documents and probes a container is given, round by round.
+
+A round holds one interval of one stream, or of several streams where one has too few probes to fill a batch. The next
+one is sent when every probe of this one is answered, so a document is in the container when it has arrived, not before.
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from upkeep.contract import Document, Gold, Memory, Probe, Round
+from upkeep.errors import UpkeepError
+from upkeep.validate import Answers, Memories
+
+MIN_PROBES = 64
+"""Streams are packed together until a round has so many probes (documents, where a memory is made)."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A built dataset, as the host feeds it. Rows are in order of stream, then position."""
+
+    folder: Path
+    documents: Sequence[Document]
+    probes: Sequence[Probe]
+
+    @classmethod
+    def read(cls, folder: Path) -> Corpus:
+        """Read a dataset's folder.
+
+        Raises:
+            UpkeepError: a file is missing or unreadable, or a probe is asked in a stream that has no documents.
+        """
+        documents = [
+            Document(id=i, stream=s, position=p, timestamp=t, text=x)
+            for i, s, p, t, x in _rows(folder, "documents", "document_id", "stream", "position", "timestamp", "text")
+        ]
+        columns = ("probe_id", "question_id", "stream", "position", "question", "options", "form")
+        probes = [
+            Probe(id=i, question_id=q, stream=s, position=p, question=x, options=o, form=f)
+            for i, q, s, p, x, o, f in _rows(folder, "probes", *columns)
+        ]
+        return cls(folder, documents, probes)
+
+    @functools.cached_property
+    def streams(self) -> dict[str, tuple[int, int]]:
+        """The half-open range of the documents of each stream, in order."""
+        ranges: dict[str, tuple[int, int]] = {}
+        for place, document in enumerate(self.documents):
+            first, last = ranges.get(document.stream, (place, place))
+            if last != place or document.position != place - first:
+                raise UpkeepError(
+                    f"documents out of order: {document.id!r}",
+                    where=self.folder / "documents.parquet",
+                    expected="rows in order of stream and position, positions from 0 without gaps",
+                    found=f"stream {document.stream!r}, position {document.position}",
+                    remedy="build the dataset again",
+                )
+            ranges[document.stream] = first, place + 1
+        return ranges
+
+    def arrived(self, stream: str, position: int) -> tuple[int, int]:
+        """The half-open range of the documents of a stream up to a position."""
+        first, last = self.streams.get(stream, (0, 0))
+        if not 0 <= position < last - first:
+            raise UpkeepError(
+                f"no document at position {position} of stream {stream!r}",
+                where=self.folder / "probes.parquet",
+                expected=f"0 to {last - first - 1}",
+                remedy="build the dataset again",
+            )
+        return first, first + position + 1
+
+    def answers(self, trials: int) -> Answers:
+        """What the predictions of a cell on this dataset must be."""
+        reach = [self.arrived(probe.stream, probe.position) for probe in self.probes]
+        return Answers(
+            [probe.id for probe in self.probes],
+            trials,
+            [document.id for document in self.documents],
+            array("q", [first for first, _ in reach]),
+            array("q", [end for _, end in reach]),
+        )
+
+    def memories(self) -> Memories:
+        """What the memories of a method on this dataset must be."""
+        return Memories([(document.stream, document.position) for document in self.documents])
+
+    def gold(self, sees: Literal["documents", "evidence", "answers"]) -> list[Gold] | None:
+        """What of the answer key a method is given, in the order of the probes."""
+        if sees == "documents":
+            return None
+        rows = _rows(self.folder, "gold", "probe_id", "answers", "outdated", "evidence")
+        key = {i: (a, o, e) for i, a, o, e in rows}
+        gold = [Gold(probe_id=p.id, answers=a, outdated=o, evidence=e) for p in self.probes for a, o, e in [key[p.id]]]
+        if sees == "answers":
+            return gold
+        return [msgspec.structs.replace(row, answers=[], outdated=[]) for row in gold]
+
+
+def _rows(folder: Path, name: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+    from upkeep.datasets.store import read_table
+
+    return read_table(folder, name).select(columns).iter_rows()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round, by places in the corpus."""
+
+    documents: tuple[int, ...]
+    """Those that arrive."""
+    probes: tuple[int, ...]
+
+
+def answering(corpus: Corpus, min_probes: int = MIN_PROBES) -> list[Step]:
+    """The rounds in which all probes are asked: an interval of one stream each, of further streams while there are
+    fewer than `min_probes`. A stream that is begun is in every round until its last probe."""
+    begun = dict.fromkeys((probe.stream for probe in corpus.probes), 0)
+    intervals: dict[str, dict[int, list[int]]] = {stream: {} for stream in begun}
+    for place, probe in enumerate(corpus.probes):
+        intervals[probe.stream].setdefault(probe.position, []).append(place)
+    lanes = []
+    for stream, probes_at in intervals.items():
+        lane, sent = [], corpus.streams.get(stream, (0, 0))[0]
+        for position in sorted(probes_at):
+            _, end = corpus.arrived(stream, position)
+            lane.append(Step(tuple(range(sent, end)), tuple(probes_at[position])))
+            sent = end
+        lanes.append(lane)
+    return _pack(lanes, min_probes)
+
+
+def remembering(corpus: Corpus, min_documents: int = MIN_PROBES) -> list[Step]:
+    """The rounds in which a method remembers: one document of each of `min_documents` streams."""
+    lanes = [[Step((place,), ()) for place in range(*documents)] for documents in corpus.streams.values()]
+    return _pack(lanes, min_documents)
+
+
+def _pack(lanes: list[list[Step]], least: int) -> list[Step]:
+    """Merge the steps of several lanes: as many lanes side by side as fill a step, each in its own order."""
+    pending, active, packed = deque(map(iter, lanes)), list[Iterator[Step]](), list[Step]()
+    while True:
+        ready, active, steps, size = deque(active), [], list[Step](), 0
+        while ready or (pending and size < least):
+            lane = ready.popleft() if ready else pending.popleft()
+            if (step := next(lane, None)) is not None:
+                active.append(lane)
+                steps.append(step)
+                size += len(step.probes) or len(step.documents)
+        if not steps:
+            return packed
+        packed.append(Step(tuple(d for s in steps for d in s.documents), tuple(p for s in steps for p in s.probes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A round to send, and the keys of the records that must be on disk before the next one."""
+
+    round: Round
+    keys: tuple[int, ...]
+
+
+def answer_tasks(
+    corpus: Corpus,
+    trials: int,
+    done: Sequence[int],
+    gold: Sequence[Gold] | None = None,
+    memories: Mapping[tuple[str, int], Memory] | None = None,
+    min_probes: int = MIN_PROBES,
+) -> Iterator[Task]:
+    """The rounds of a cell, in order. Those whose predictions are all there are skipped; their documents come with the
+    next one.
+
+    Args:
+        done: for each key (probe * trials + trial) whether its prediction is there.
+        gold: the answer key as far as the method sees it, in the order of the probes.
+        memories: by (stream, position), for a method that reads a memory.
+    """
+    owed: list[int] = []
+    for step in answering(corpus, min_probes):
+        owed += step.documents
+        keys = tuple(probe * trials + trial for probe in step.probes for trial in range(trials))
+        if all(done[key] for key in keys):
+            continue
+        probes = [corpus.probes[place] for place in step.probes]
+        heads = dict.fromkeys((probe.stream, probe.position) for probe in probes)
+        yield Task(
+            Round(
+                documents=[corpus.documents[place] for place in owed],
+                probes=probes,
+                gold=[gold[place] for place in step.probes] if gold is not None else [],
+                memories=[memories[head] for head in heads] if memories is not None else [],
+            ),
+            keys,
+        )
+        owed = []
+
+
+def memory_tasks(corpus: Corpus, done: Sequence[int], min_documents: int = MIN_PROBES) -> Iterator[Task]:
+    """The rounds in which memories are made; as `answer_tasks`, with the documents' places as keys."""
+    owed: list[int] = []
+    for step in remembering(corpus, min_documents):
+        owed += step.documents
+        if not all(done[place] for place in step.documents):
+            yield Task(Round(documents=[corpus.documents[place] for place in owed], probes=[]), tuple(owed))
+            owed = []

@@ -1,0 +1,383 @@
+"""Container images: one for each engine, and on it one for each method.
+
+An image's tag ends with the hash of all that it is built from, so an image that exists is up to date, and editing one
+method makes one new image, in seconds. Builds have no network: the locked wheels are downloaded before.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Count, Record, Seconds, Sha256
+from upkeep.errors import UpkeepError
+from upkeep.host.environments import code_files, digest, file_hashes, packages_sha, requirement_locks
+from upkeep.host.locks import exclusive, lay_out, wheels
+
+EPOCH = 315_532_800
+"""Time of every file in an image: 1980-01-01, the first that a zip file can hold."""
+MADE_BASE = "upkeep/base-os"
+ADDED = ("/opt/extras", "/opt/upkeep", "/methods")
+"""Where a method's image differs from its engine's."""
+MADE_PACKAGES = ("python3", "python3-venv", "libgomp1", "libnuma1", "libstdc++6")
+
+
+class ImageRecord(Record, frozen=True, kw_only=True):
+    """`results/images/<method>.<engine>.json`: what a method's cells run in."""
+
+    method: str | None
+    engine: str
+    runtime: str
+    tag: str | None
+    """Name of the image; null for an environment."""
+    digest: str
+    """Id of the image (`sha256:...`); for an environment, the hash of its locked requirements."""
+    inputs: Sha256
+    """Hash of all that it is built from."""
+    content: Sha256 | None
+    """Hash over all files that were installed, by path, mode and content: equal for two builds of the same inputs."""
+    size: Count
+    """Bytes; 0 for an environment."""
+    base: str | None
+    """Reference of the base image, with its digest where it is pinned."""
+    base_digest: str | None
+    packages: dict[str, str]
+    python: str
+    seconds: Seconds
+    """What the build took."""
+
+
+# ---------------------------------------------------------------- the client
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The command line of Docker or Podman."""
+
+    name: str
+    """docker or podman"""
+    path: str
+
+    def run(
+        self, *arguments: str, input: str | None = None, env: dict[str, str] | None = None, timeout: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.path, *arguments],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=os.environ | (env or {}),
+        )
+
+    def answers(self) -> str | None:
+        """None where the engine answers; else why not."""
+        query = "{{.Server.Version}}" if self.name == "docker" else "{{.Client.Version}}"
+        try:
+            done = self.run("version", "--format", query, timeout=20)
+            if not done.returncode and self.name == "podman":
+                done = self.run("info", "--format", "{{.Host.OS}}", timeout=20)
+        except (subprocess.TimeoutExpired, OSError) as error:
+            return f"{self.name}: {error}"
+        if done.returncode:
+            return f"{self.name}: {(done.stderr.strip() or 'no answer').splitlines()[-1]}"
+        return None
+
+    def inspect(self, image: str) -> dict[str, object] | None:
+        """What the engine knows of a local image; None where there is no such image."""
+        done = self.run("image", "inspect", image)
+        return None if done.returncode else json.loads(done.stdout)[0]
+
+
+@functools.cache
+def find_client(name: str) -> Client | None:
+    """The client to use: UPKEEP_DOCKER (or UPKEEP_PODMAN), else the first on the PATH that can build.
+
+    Docker's clients since 23 build through a plug-in (buildx) that may be missing; older ones need none.
+    """
+    if chosen := os.environ.get(f"UPKEEP_{name.upper()}"):
+        return Client(name, chosen)
+    paths = (Path(folder) / name for folder in os.environ.get("PATH", "").split(os.pathsep) if folder)
+    clients = [Client(name, str(path)) for path in paths if os.access(path, os.X_OK) and path.is_file()]
+    return next((client for client in clients if _builds(client)), clients[0] if clients else None)
+
+
+def _builds(client: Client) -> bool:
+    if client.name != "docker":
+        return True
+    version = re.search(r"version (\d+)", client.run("--version").stdout)
+    return (version is not None and int(version[1]) < 23) or not client.run("buildx", "version").returncode
+
+
+# ---------------------------------------------------------------- plans
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlan:
+    """An image to be, known before anything is built."""
+
+    catalog: Catalog
+    method: str | None
+    engine: str
+    base: str
+    """Reference of the base image."""
+    parts: dict[str, str]
+    """Everything it is built from, by name, each with its hash."""
+
+    @property
+    def inputs(self) -> str:
+        return digest(self.parts)
+
+    @property
+    def tag(self) -> str:
+        name = self.engine if self.method is None else f"{self.method}-{self.engine}"
+        return f"upkeep/{name}:{self.inputs[:16]}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its Dockerfile lies."""
+        return self.catalog.root / "containers" / (self.engine if self.method is None else self.method)
+
+
+def image_for(catalog: Catalog, method: str | None, engine: str, base: str | None = None) -> ImagePlan:
+    """The image of a method on an engine, or of the engine alone.
+
+    Args:
+        base: base image in place of the pinned one of the engine's Dockerfile.
+
+    Raises:
+        UpkeepError: there is no such image, or its lock is missing.
+    """
+    lock, extras = requirement_locks(catalog, method, engine)
+    containers = catalog.root / "containers"
+    base = base or pinned_base(catalog, engine)
+    parts = {"base": base}
+    parts |= file_hashes({"engine/Dockerfile": containers / engine / "Dockerfile", "install": containers / "install"})
+    parts["engine/requirements.lock"] = packages_sha(lock)
+    if method is not None and extras is not None:
+        parts |= file_hashes({"method/Dockerfile": containers / method / "Dockerfile"})
+        parts["method/requirements.lock"] = packages_sha(extras)
+        parts |= file_hashes(code_files(catalog, method))
+    return ImagePlan(catalog, method, engine, base, parts)
+
+
+def pinned_base(catalog: Catalog, engine: str) -> str:
+    """The base image of an engine: the configured one (CPU images), else the pinned one of its Dockerfile."""
+    if catalog.config.base_image and not engine.endswith("-gpu"):
+        return catalog.config.base_image
+    dockerfile = catalog.root / "containers" / engine / "Dockerfile"
+    found = re.search(r"^ARG BASE=(\S+@sha256:[0-9a-f]{64})$", dockerfile.read_text(), re.M)
+    if found is None:
+        raise UpkeepError("no pinned base image", where=dockerfile, expected="ARG BASE=NAME@sha256:...")
+    return found[1]
+
+
+# ---------------------------------------------------------------- base images
+
+
+def ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
+    """The base image of an engine, on this machine: the one asked for, or where no registry has it, one made here.
+
+    None is made in place of an image that the configuration names, nor for GPUs (they want a compiler in it).
+
+    Returns its reference.
+
+    Raises:
+        UpkeepError: it can neither be pulled nor made.
+    """
+    reference = pinned_base(catalog, engine)
+    if client.inspect(reference) is not None:
+        return reference
+    may_make = reference != catalog.config.base_image and not engine.endswith("-gpu")
+    made = _made_reference()
+    with exclusive(catalog.cache / "images" / ".base.lock"):
+        if may_make and client.inspect(made) is not None:
+            return made
+        print(f"upkeep: pulling {reference}", file=sys.stderr)
+        try:
+            pulled = client.run("pull", reference, timeout=1800)
+            reason = pulled.stderr.strip().splitlines()[-1:] or ["no answer"]
+            if not pulled.returncode:
+                return reference
+        except subprocess.TimeoutExpired:
+            reason = ["no answer in 30 minutes"]
+        if not may_make or shutil.which("mmdebstrap") is None:
+            raise UpkeepError(
+                "the base image cannot be pulled",
+                where=reference,
+                found=reason[0],
+                remedy="name one that this machine has (base_image, UPKEEP_BASE_IMAGE; Python 3.11 with venv on "
+                "Debian 12)" + (", or install mmdebstrap" if may_make else ""),
+            )
+        print(f"upkeep: {reference} cannot be pulled ({reason[0]}); making a base image from Debian", file=sys.stderr)
+        make_base_image(client, made)
+        return made
+
+
+def _made_reference() -> str:
+    return f"{MADE_BASE}:{digest(MADE_PACKAGES)[:12]}"
+
+
+def make_base_image(client: Client, reference: str) -> None:
+    """Make a base image of Debian 12 with Python 3.11 by mmdebstrap, for machines that no registry can be reached from.
+
+    Raises:
+        UpkeepError: mmdebstrap or the import fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "base.tar"
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(MADE_PACKAGES)}"]
+        environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
+        done = subprocess.run(
+            [*command, "bookworm", str(archive)], env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise UpkeepError("the base image cannot be made", found=done.stderr.strip()[-2000:])
+        imported = client.run("import", str(archive), reference)
+        if imported.returncode:
+            raise UpkeepError("the base image cannot be imported", found=imported.stderr.strip()[-2000:])
+
+
+def base_identity(client: Client, reference: str) -> str:
+    """A base image's name with what it holds: the pinned digest, or the digests of its layers."""
+    if "@sha256:" in reference:
+        return reference
+    known = client.inspect(reference)
+    if known is None:
+        raise UpkeepError("no such image on this machine", where=reference)
+    return f"{reference}#{digest(known['RootFS'])}"
+
+
+# ---------------------------------------------------------------- building
+
+
+def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Client) -> ImageRecord:
+    """Build an image where it is missing, the engine's first; returns its record.
+
+    Raises:
+        UpkeepError: the base image, a wheel or the build fails; or this processor has no wheels locked.
+    """
+    if platform.machine() not in {"x86_64", "AMD64"}:
+        raise UpkeepError("the locked wheels are for x86-64", found=platform.machine())
+    base = ensure_base(catalog, engine, client)
+    plan = image_for(catalog, method, engine, base_identity(client, base))
+    records = catalog.cache / "images"
+    path = records / f"{plan.tag.removeprefix('upkeep/').replace(':', '-')}.{client.name}.json"
+    with exclusive(records / f".{path.name}.lock"):
+        known = client.inspect(plan.tag)
+        if known is not None and path.exists():
+            record = msgspec.json.decode(path.read_bytes(), type=ImageRecord)
+            if record.digest == known["Id"]:
+                return record
+        below = ensure_image(catalog, None, engine, client) if method is not None else None
+        begin = time.monotonic()
+        if known is None:
+            print(f"upkeep: building {plan.tag}", file=sys.stderr)
+            _build(plan, client, base, below)
+            known = client.inspect(plan.tag)
+        assert known is not None
+        held = _inventory(catalog, client, plan.tag, ["/opt/venv"] if below is None else ADDED)
+        record = ImageRecord(
+            method=method,
+            engine=engine,
+            runtime=client.name,
+            tag=plan.tag,
+            digest=_text(known["Id"]),
+            inputs=plan.inputs,
+            content=held.content if below is None else digest([below.content, held.content]),
+            size=int(str(known["Size"])),
+            base=base,
+            base_digest=base.partition("@")[2] or _text((client.inspect(base) or {}).get("Id")),
+            packages=held.packages,
+            python=held.python,
+            seconds=round(time.monotonic() - begin, 1),
+        )
+        write(path, msgspec.json.format(msgspec.json.encode(record)))
+        return record
+
+
+def _text(image_id: object) -> str:
+    """An image's id with its algorithm, as Docker writes it and Podman does not."""
+    return f"sha256:{str(image_id).removeprefix('sha256:')}"
+
+
+def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None) -> None:
+    """Assemble the context (hard links, fixed times) and build without network."""
+    catalog = plan.catalog
+    lock, extras = requirement_locks(catalog, plan.method, plan.engine)
+    (catalog.cache / "wheels").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=catalog.cache) as folder:
+        context = Path(folder) / "context"
+        lay_out(wheels(extras or lock, catalog.cache / "wheels"), context / "wheels")
+        files = {"Dockerfile": plan.folder / "Dockerfile", "wheels/install": catalog.root / "containers" / "install"}
+        if plan.method is not None:
+            files |= code_files(catalog, plan.method)
+            (context / "methods" / plan.method).mkdir(parents=True)
+        for name, path in files.items():
+            (context / name).parent.mkdir(parents=True, exist_ok=True)
+            (context / name).write_bytes(path.read_bytes())
+        for path in [context, *context.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+            os.utime(path, (EPOCH, EPOCH))
+        command = [
+            "build",
+            "--network",
+            "none",
+            "--quiet",
+            "--tag",
+            plan.tag,
+            "--label",
+            f"upkeep.inputs={plan.inputs}",
+        ]
+        command += ["--build-arg", f"ENGINE={below.tag}" if below else f"BASE={base}"]
+        done = client.run(*command, str(context), env={"DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"})
+    if done.returncode:
+        raise UpkeepError(
+            "image cannot be built",
+            where=plan.folder / "Dockerfile",
+            found=done.stderr.strip()[-4000:],
+            remedy="Docker needs BuildKit: install its buildx plug-in, or name another client in UPKEEP_DOCKER"
+            if "buildx" in done.stderr
+            else None,
+        )
+
+
+class Inventory(Record, frozen=True):
+    """What `containers/inventory.py` prints."""
+
+    content: Sha256
+    packages: dict[str, str]
+    python: str
+
+
+def _inventory(catalog: Catalog, client: Client, tag: str, folders: Sequence[str]) -> Inventory:
+    """What an image holds: packages, and one hash over all files in these folders."""
+    script = (catalog.root / "containers" / "inventory.py").read_text()
+    arguments = ("run", "-i", "--rm", "--network", "none", tag, "python", "-")
+    done = client.run(*arguments, *folders, input=script)
+    if done.returncode:
+        raise UpkeepError("the image does not run", where=tag, found=done.stderr.strip()[-2000:])
+    return msgspec.json.decode(done.stdout.encode(), type=Inventory)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file at once: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)

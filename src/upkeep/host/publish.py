@@ -1,0 +1,219 @@
+"""The last check of a container's output, and its publication by one atomic rename.
+
+What is published is made by the host: a copy is taken, the copy is read afresh as a hostile file, and from it the
+published files are written anew. So nothing that happens to the output afterwards can matter, and bytes depend on the
+records alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from upkeep.contract import Manifest, Memory, Prediction, Usage
+from upkeep.errors import UpkeepError
+from upkeep.validate import Answers, Memories, check_file, open_regular
+
+MODEL_FILES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
+"""What is taken over of a trained model: data alone. Pickles run code when they are read."""
+
+
+def publish_cell(source: Path, scope: Answers, draft: Manifest, staging: Path, target: Path, limit: int) -> Manifest:
+    """Publish predictions.jsonl (in the order of the probes, canonical bytes), measured.parquet and manifest.json.
+
+    Args:
+        source: the predictions as they were collected.
+        draft: the manifest without counts, totals and hashes.
+        staging: a folder of the host on the file system of `target`; emptied.
+        target: replaced, if it is there.
+        limit: bytes of `source` at most.
+
+    Raises:
+        UpkeepError: a line is refused or missing; then nothing is published.
+    """
+    copied = _copy_aside(source, staging, limit)
+    index = check_file(copied, Prediction, scope)
+    index.require_complete()
+    folder = _empty(staging / "folder")
+    decoder, encoder = msgspec.json.Decoder(Prediction), msgspec.json.Encoder()
+    outcomes = {"answered": 0, "unparsed": 0, "error": 0}
+    prompt = completion = calls = cached = 0
+    seconds = 0.0
+    measured: dict[str, list[object]] = {"probe_id": [], "trial": [], "latency_s": [], "cached": []}
+    with (folder / "predictions.jsonl").open("wb") as file:
+        for line in index.lines_in_order():
+            prediction = decoder.decode(line)
+            file.write(encoder.encode(msgspec.structs.replace(prediction, measured=None)) + b"\n")
+            outcomes[_outcome(prediction)] += 1
+            prompt += prediction.usage.prompt
+            completion += prediction.usage.completion
+            calls += prediction.usage.calls
+            latency, hits = (m.latency_s, m.cached) if (m := prediction.measured) else (None, None)
+            cached += hits or 0
+            seconds += latency or 0.0
+            row = (prediction.probe_id, prediction.trial, latency, hits)
+            for column, value in zip(measured.values(), row, strict=True):
+                column.append(value)
+    _write_measured(measured, folder / "measured.parquet")
+    totals = {"cached_prompt_tokens": cached, "computed_prompt_tokens": prompt - cached, "latency_s": seconds}
+    manifest = msgspec.structs.replace(
+        draft,
+        probes=len(scope.probes),
+        trials=scope.trials,
+        outcomes=outcomes,
+        usage=Usage(prompt=prompt, completion=completion, calls=calls),
+        measured={name: float(value) for name, value in totals.items()},
+    )
+    return _finish(folder, manifest, staging, target)
+
+
+def _outcome(prediction: Prediction) -> str:
+    if prediction.error is not None:
+        return "error"
+    return "unparsed" if prediction.answer is None else "answered"
+
+
+def _write_measured(columns: dict[str, list[object]], path: Path) -> None:
+    import polars as pl
+
+    schema = {"probe_id": pl.String, "trial": pl.Int64, "latency_s": pl.Float64, "cached": pl.Int64}
+    pl.DataFrame(columns, schema=schema).write_parquet(path)
+
+
+def publish_memories(
+    source: Path, scope: Memories, draft: Manifest, staging: Path, target: Path, limit: int
+) -> Manifest:
+    """Publish memory.jsonl, in the order of the documents, and manifest.json; as `publish_cell`."""
+    copied = _copy_aside(source, staging, limit)
+    index = check_file(copied, Memory, scope)
+    index.require_complete()
+    folder = _empty(staging / "folder")
+    decoder, encoder = msgspec.json.Decoder(Memory), msgspec.json.Encoder()
+    usage, errors = [0, 0, 0], 0
+    with (folder / "memory.jsonl").open("wb") as file:
+        for line in index.lines_in_order():
+            memory = decoder.decode(line)
+            file.write(encoder.encode(memory) + b"\n")
+            errors += memory.error is not None
+            used = memory.usage
+            usage = [a + b for a, b in zip(usage, (used.prompt, used.completion, used.calls), strict=True)]
+    manifest = msgspec.structs.replace(
+        draft,
+        outcomes={"remembered": scope.size - errors, "error": errors},
+        usage=Usage(prompt=usage[0], completion=usage[1], calls=usage[2]),
+    )
+    return _finish(folder, manifest, staging, target)
+
+
+def publish_model(source: Path, draft: Manifest, staging: Path, target: Path, limit: int) -> Manifest:
+    """Publish a trained model as model/ and manifest.json.
+
+    Taken over are regular files of the kinds in `MODEL_FILES`.
+
+    Raises:
+        UpkeepError: there is a link, pipe or device, more than `limit` bytes, or no model in the transformers format.
+    """
+    folder = _empty(staging / "folder")
+    left = limit
+    for path in _walk(source):
+        if path.suffix in MODEL_FILES:
+            left -= _copy(path, folder / "model" / path.relative_to(source), left)
+    if not (folder / "model" / "config.json").is_file() or not any((folder / "model").glob("*.safetensors")):
+        raise UpkeepError(
+            "the training left no model",
+            where=source,
+            expected="config.json and *.safetensors, as transformers writes them",
+            found=", ".join(sorted(p.name for p in source.iterdir())[:10]) if source.is_dir() else "no such folder",
+            remedy="see the log of the training",
+        )
+    return _finish(folder, draft, staging, target)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Regular files under a folder; anything else but folders is refused."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for path in sorted(folder.iterdir()):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            yield from _walk(path)
+        elif stat.S_ISREG(mode):
+            yield path
+        else:
+            raise UpkeepError("neither file nor folder", where=path, expected="regular files alone in a model's folder")
+
+
+def _copy_aside(source: Path, staging: Path, limit: int) -> Path:
+    _empty(staging)
+    copied = staging / source.name
+    _copy(source, copied, limit)
+    return copied
+
+
+def _copy(source: Path, target: Path, limit: int) -> int:
+    """Copy a regular file of at most `limit` bytes, however it changes meanwhile; its size."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copied = 0
+    with open_regular(source, limit) as reader, target.open("xb") as writer:
+        while block := reader.read(1 << 20):
+            copied += len(block)
+            if copied > limit:
+                raise UpkeepError("file too large", where=source, expected=f"at most {limit:,} bytes")
+            writer.write(block)
+    return copied
+
+
+def _empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _finish(folder: Path, manifest: Manifest, staging: Path, target: Path) -> Manifest:
+    """Hash the files, write the manifest and move the folder to its place."""
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            files[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    manifest = msgspec.structs.replace(manifest, files=files)
+    content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    try:
+        msgspec.json.decode(content, type=Manifest)
+    except msgspec.ValidationError as error:
+        raise UpkeepError(
+            f"totals beyond what a manifest holds: {error}", where=target, remedy="mend the counts of the method"
+        ) from None
+    (folder / "manifest.json").write_bytes(content)
+    _sync(folder)
+    _swap(folder, staging / "replaced", target)
+    shutil.rmtree(staging)
+    return manifest
+
+
+def _sync(folder: Path) -> None:
+    """Bring a folder and all in it to disk."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _swap(folder: Path, aside: Path, target: Path) -> None:
+    """Put `folder` in the place of `target`. Killed between the two renames, `target` is missing, never half there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        target.rename(aside)
+    folder.rename(target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,511 @@
+"""Where cells run: Docker, Podman, or a plain process in an environment of its own.
+
+All three give a cell the same: a description, read-only inputs, one writable folder, a standard input to read rounds
+from. The containers also cut the network, the rest of the file system and all privileges; a process does not, and
+says so (`isolated`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import msgspec
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Environment, Resources
+from upkeep.errors import UpkeepError
+from upkeep.host.environments import EnvironmentRecord, ensure_environment
+from upkeep.host.images import Client, ImageRecord, ensure_base, ensure_image, find_client, pinned_base, write
+from upkeep.paths import Layout
+
+LOG_BYTES = 16 * 1024 * 1024
+"""What is kept of a cell's standard output and error; the rest is read and thrown away."""
+UNPRIVILEGED = 65534
+"""User and group of cells where the host runs as root (`nobody`)."""
+TMP_GB = 2
+"""Size of a container's /tmp, part of its memory limit."""
+
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+QUIET = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+FIXED = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "USER": "cell", "LOGNAME": "cell"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A method's image or environment, ready to start cells."""
+
+    record: ImageRecord
+    environment: EnvironmentRecord | None = None
+    """For the plain process."""
+
+    def describe(self) -> str:
+        place = self.record.tag or "environment"
+        return f"{place} ({self.record.digest[:19]}, {len(self.record.packages)} packages)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One start of a cell."""
+
+    name: str
+    """Unique among what runs on this machine; a container that is left over from an earlier start is removed by it."""
+    inputs: Mapping[str, Path]
+    """Read-only files and folders by role (`cell`, `model`, `embedder`, ...): where a cell sees one is `path_of(role)`.
+    `cell` is the folder with `cell.json`."""
+    output: Path
+    """The one writable folder: role `output`."""
+    log: Path
+    """Takes standard output and error, up to LOG_BYTES."""
+    resources: Resources = field(default_factory=Resources)
+    gpus: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    """Arguments for Python; by default `-m upkeep.cell <cell>/cell.json`."""
+
+
+class Handle:
+    """A cell that runs. Close `stdin` to let it end; `kill` ends it at once."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: Path, stop: Callable[[], None], cleanup: Callable[[], None]
+    ) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.process = process
+        self.stdin: IO[bytes] = process.stdin
+        self.log = log
+        self._stop, self._cleanup = stop, cleanup
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        self._pump = threading.Thread(target=_pump, args=(process.stdout, log), daemon=True)
+        self._pump.start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+        return self.process.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+        """
+        status = self.process.wait(timeout)
+        with contextlib.suppress(OSError):
+            self.stdin.close()
+        # Whatever a cell left running must not write on after its end.
+        self._stop()
+        self._pump.join(timeout=10)
+        self._cleanup()
+        return status
+
+    def kill(self) -> int:
+        """End it and everything it started; returns the exit status."""
+        self._stop()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        return self.wait()
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines of its output, for messages; unprintable characters are replaced."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 16_384))
+            text = file.read().decode("utf-8", "replace")
+        kept = "\n".join(text.splitlines()[-lines:])
+        return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in kept)
+
+
+def _pump(source: IO[bytes], log: Path) -> None:
+    left = LOG_BYTES
+    with log.open("wb") as file, source:
+        while block := source.read1(65536):  # type: ignore[attr-defined]
+            file.write(block[:left])
+            file.flush()
+            if 0 < left <= len(block):
+                file.write(f"\n[output above {LOG_BYTES} bytes is left out]\n".encode())
+            left = max(0, left - len(block))
+
+
+class Runtime(ABC):
+    """One way to run cells."""
+
+    name: Literal["docker", "podman", "process"]
+    isolated: bool
+
+    def __init__(self, catalog: Catalog, reason: str) -> None:
+        self.catalog = catalog
+        self.reason = reason
+        """Why this one, in words for the user."""
+
+    def describe(self) -> str:
+        return f"{self.name} ({self.reason})"
+
+    def prepare(self, method: str | None, engine: str) -> Prepared:
+        """Make a method's image or environment where it is missing, and write its record to `results/images/`.
+
+        `method` None is the engine alone, for tools.
+
+        Raises:
+            UpkeepError: it cannot be made.
+        """
+        prepared = self._prepare(method, engine)
+        if method is not None:
+            path = Layout(self.catalog.results).image(method, engine)
+            content = msgspec.json.format(msgspec.json.encode(prepared.record)) + b"\n"
+            if not path.exists() or path.read_bytes() != content:
+                write(path, content)
+        return prepared
+
+    @abstractmethod
+    def _prepare(self, method: str | None, engine: str) -> Prepared: ...
+
+    @abstractmethod
+    def path_of(self, role: str, path: Path) -> str:
+        """How a cell sees the file or folder `path` that it is given in a role (`cell`, `model`, `output`, ...)."""
+
+    @abstractmethod
+    def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle: ...
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle:
+        """Start a cell. Call from a thread that lives as long as the cell: a process ends with the thread.
+
+        Raises:
+            UpkeepError: an input is missing or not readable by the user that cells run as, or nothing can be started.
+        """
+        for role, path in {**launch.inputs, "output": launch.output}.items():
+            if not path.exists():
+                raise UpkeepError(f"the cell's {role} is missing", where=path)
+        arguments = launch.arguments
+        if not arguments:
+            arguments = ("-m", "upkeep.cell", f"{self.path_of('cell', launch.inputs['cell'])}/cell.json")
+        return self._start(prepared, launch, arguments)
+
+    def run_tool(
+        self,
+        prepared: Prepared,
+        arguments: Sequence[str],
+        *,
+        inputs: Mapping[str, Path] | None = None,
+        output: Path,
+        resources: Resources | None = None,
+    ) -> str:
+        """Run Python with these arguments as a cell would run, and wait; returns the end of what it printed.
+
+        The arguments name folders as the tool sees them: `path_of("output", output)` is the writable one.
+
+        Raises:
+            UpkeepError: it fails; with the end of its output.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            launch = Launch(
+                name=f"tool-{os.getpid()}-{threading.get_native_id()}",
+                inputs=inputs or {},
+                output=output,
+                log=Path(folder) / "log",
+                resources=resources or Resources(),
+                arguments=tuple(arguments),
+            )
+            handle = self.start(prepared, launch)
+            handle.stdin.close()
+            status = handle.wait()
+            if status:
+                raise UpkeepError(
+                    f"a tool failed: {self.explain(status, launch.resources)}",
+                    where=" ".join(arguments)[:200],
+                    found=handle.tail(),
+                )
+            return handle.tail(1000)
+
+    def environment(
+        self, prepared: Prepared, engine: str, hardware: Mapping[str, Any], job: str | None = None
+    ) -> Environment:
+        """The manifest's entry. `engine` is the package that generates (`vllm`, `transformers`, `none`)."""
+        packages = prepared.record.packages
+        version = next((packages[n] for n in (engine, f"{engine}-cpu") if n in packages), "")
+        return Environment(
+            runtime=self.name,
+            isolated=self.isolated,
+            image=prepared.record.tag,
+            digest=prepared.record.digest,
+            engine=engine,
+            engine_version=version,
+            packages=packages,
+            hardware=dict(hardware),
+            job=job,
+        )
+
+    def explain(self, status: int, resources: Resources) -> str:
+        """An exit status in words."""
+        if status in (137, -signal.SIGKILL):
+            return f"killed: most likely out of memory (limit {resources.memory_gb} GB)"
+        if status < 0 or status > 128:
+            number = -status if status < 0 else status - 128
+            known = number in signal.valid_signals()
+            return f"killed by {signal.Signals(number).name if known else f'signal {number}'}"
+        return f"exit status {status}"
+
+
+# ---------------------------------------------------------------- containers
+
+
+class Containers(Runtime):
+    """Docker or Podman."""
+
+    isolated = True
+
+    def __init__(self, catalog: Catalog, client: Client, reason: str) -> None:
+        super().__init__(catalog, reason)
+        self.client = client
+        self.name = "docker" if client.name == "docker" else "podman"
+
+    def _prepare(self, method: str | None, engine: str) -> Prepared:
+        return Prepared(ensure_image(self.catalog, method, engine, self.client))
+
+    def path_of(self, role: str, path: Path) -> str:
+        return f"/{role}"
+
+    def user(self) -> tuple[int, int]:
+        """User and group that cells run as: never root."""
+        return (os.getuid(), os.getgid()) if os.getuid() else (UNPRIVILEGED, UNPRIVILEGED)
+
+    def command(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> list[str]:
+        """The whole command line that starts a cell's container."""
+        uid, gid = self.user()
+        resources = launch.resources
+        cpus = min(resources.cpus, os.cpu_count() or 1)
+        command = [self.client.path, "run", "--interactive", "--rm", "--init", "--name", container_name(launch.name)]
+        command += ["--label", "upkeep=cell", "--network", "none", "--user", f"{uid}:{gid}", "--read-only"]
+        command += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,size={TMP_GB}g,mode=1777", "--shm-size", "1g"]
+        command += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none"]
+        command += ["--memory", f"{resources.memory_gb}g", "--memory-swap", f"{resources.memory_gb}g"]
+        command += ["--pids-limit", str(resources.pids), "--cpus", str(cpus)]
+        command += ["--ulimit", "core=0:0", "--ulimit", f"fsize={(size := resources.disk_gb * 2**30)}:{size}"]
+        if self.name == "podman":
+            # The host user keeps its number inside, so that it owns what the cell writes; labels stay as they are.
+            command += ["--security-opt", "label=disable", *(["--userns", "keep-id"] if os.getuid() else [])]
+        if launch.gpus:
+            command += self._gpus(launch.gpus)
+        for role, path in launch.inputs.items():
+            command += ["--mount", _mount(path, self.path_of(role, path), readonly=True)]
+        command += ["--mount", _mount(launch.output, "/output", readonly=False)]
+        environment = {**OFFLINE, **QUIET, **FIXED, "HOME": "/tmp", "OMP_NUM_THREADS": str(cpus), **launch.env}
+        for name, value in environment.items():
+            command += ["--env", f"{name}={value}"]
+        return [*command, prepared.record.digest, "python", *arguments]
+
+    def _gpus(self, count: int) -> list[str]:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if self.name == "podman":
+            devices = visible.split(",")[:count] if visible else [str(i) for i in range(count)]
+            return [word for device in devices for word in ("--device", f"nvidia.com/gpu={device}")]
+        # Docker reads the value as CSV, and a list of devices holds commas.
+        return ["--gpus", f'"device={",".join(visible.split(",")[:count])}"' if visible else str(count)]
+
+    def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle:
+        uid, gid = self.user()
+        for role, path in launch.inputs.items():
+            mode = path.stat().st_mode
+            wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+            if uid == UNPRIVILEGED and mode & wanted != wanted:
+                raise UpkeepError(
+                    f"cells cannot read the {role}: they run as an unprivileged user",
+                    where=path,
+                    expected="readable by everyone",
+                    found=stat.filemode(mode),
+                    remedy=f"chmod -R o+rX {path}",
+                )
+        if not os.getuid():
+            _give(launch.output, uid, gid)
+        name = container_name(launch.name)
+        self.client.run("rm", "--force", "--volumes", name)
+        process = subprocess.Popen(
+            self.command(prepared, launch, arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+        def stop() -> None:
+            self.client.run("rm", "--force", "--volumes", name)
+
+        return Handle(process, launch.log, stop, lambda: None)
+
+
+def container_name(name: str) -> str:
+    """A container's name for a launch's, in the characters that engines allow."""
+    return "upkeep-" + re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:200]
+
+
+def _mount(source: Path, target: str, *, readonly: bool) -> str:
+    """The value of `--mount`, which engines read as CSV: a path may hold commas and quotes."""
+    text = io.StringIO()
+    fields = ["type=bind", f"source={source.resolve()}", f"target={target}"]
+    csv.writer(text, lineterminator="").writerow([*fields, "readonly"] if readonly else fields)
+    return text.getvalue()
+
+
+def _give(folder: Path, uid: int, gid: int) -> None:
+    """Make a folder and what lies in it the cell user's own; links are not followed."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, uid, gid, follow_symlinks=False)
+
+
+# ---------------------------------------------------------------- plain process
+
+# Runs before the cell, in its place: ends with the parent, leaves no core files, bounds the size of files.
+_LAUNCHER = """
+import ctypes, os, resource, signal, sys
+parent, size = int(sys.argv[1]), int(sys.argv[2])
+ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() != parent:
+    sys.exit(1)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class Process(Runtime):
+    """A plain process in a virtual environment: no network, file or memory isolation."""
+
+    name = "process"
+    isolated = False
+
+    def _prepare(self, method: str | None, engine: str) -> Prepared:
+        made = ensure_environment(self.catalog, method, engine)
+        record = ImageRecord(
+            method=method,
+            engine=engine,
+            runtime="process",
+            tag=None,
+            digest=f"sha256:{made.digest}",
+            inputs=made.inputs,
+            content=None,
+            size=0,
+            base=None,
+            base_digest=None,
+            packages=made.packages,
+            python=made.version,
+            seconds=0.0,
+        )
+        return Prepared(record, made)
+
+    def path_of(self, role: str, path: Path) -> str:
+        return str(path.resolve())
+
+    def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle:
+        made = prepared.environment
+        assert made is not None
+        home = tempfile.mkdtemp(prefix="upkeep-")
+        # Nothing of the host's environment enters, so no token or setting does either.
+        environment = {
+            **OFFLINE,
+            **QUIET,
+            **FIXED,
+            "PATH": f"{made.python.parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": home,
+            "TMPDIR": home,
+            "PYTHONPATH": os.pathsep.join(map(str, made.path)),
+            "UPKEEP_METHODS": str(made.methods),
+            "OMP_NUM_THREADS": str(min(launch.resources.cpus, os.cpu_count() or 1)),
+            **{k: v for k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if (v := os.environ.get(k)) is not None},
+            **launch.env,
+        }
+        python = str(made.python)
+        limits = [str(os.getpid()), str(launch.resources.disk_gb * 2**30)]
+        process = subprocess.Popen(
+            [python, "-I", "-S", "-c", _LAUNCHER, *limits, python, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env=environment,
+            start_new_session=True,
+        )
+
+        def stop() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+        return Handle(process, launch.log, stop, lambda: shutil.rmtree(home, ignore_errors=True))
+
+
+# ---------------------------------------------------------------- choosing
+
+
+def detect(catalog: Catalog) -> Runtime:
+    """The runtime that the configuration asks for; `auto` takes Docker, then Podman, then a plain process.
+
+    `auto` takes an engine that answers and that a base image can be had for. Where that failed once, it is not tried
+    again as long as `<cache>/runtime.json` is there.
+
+    Raises:
+        UpkeepError: the engine that is asked for does not answer.
+    """
+    wanted = catalog.config.runtime
+    if wanted == "process":
+        return Process(catalog, "as configured; not isolated")
+    if wanted != "auto":
+        client = find_client(wanted)
+        problem = f"{wanted} is not on the PATH" if client is None else client.answers()
+        if client is None or problem:
+            raise UpkeepError(
+                f"the configured runtime {wanted} does not work",
+                found=problem,
+                remedy=f"start {wanted}, or set runtime to auto (UPKEEP_RUNTIME=auto)",
+            )
+        return Containers(catalog, client, "as configured")
+    problems = []
+    for name in ("docker", "podman"):
+        client = find_client(name)
+        if client is None:
+            problems.append(f"no {name}")
+        elif problem := client.answers() or _no_base(catalog, client):
+            problems.append(problem)
+        else:
+            return Containers(catalog, client, "found on this machine")
+    return Process(catalog, f"no container engine: {'; '.join(problems)}. Cells run without isolation")
+
+
+def _no_base(catalog: Catalog, client: Client) -> str | None:
+    """Why no base image can be had, None where one can. A failure is remembered: trying takes minutes."""
+    reference = pinned_base(catalog, "base")
+    note = catalog.cache / "runtime.json"
+    if client.inspect(reference) is None and note.exists():
+        known = json.loads(note.read_text())
+        if known.get(client.name, {}).get("base") == reference:
+            return str(known[client.name]["problem"])
+    try:
+        ensure_base(catalog, "base", client)
+    except UpkeepError as error:
+        problem = f"{client.name} has no base image ({error.problem}: {error.found}; tried again without {note})"
+        known = json.loads(note.read_text()) if note.exists() else {}
+        write(note, json.dumps(known | {client.name: {"base": reference, "problem": problem}}).encode())
+        return problem
+    return None

@@ -1,0 +1,367 @@
+"""What determines the answers of a cell, and its hash.
+
+A cell's identity is the hash of all that its container is told (`describe`), but for paths, and of the contents behind
+it: dataset, code, locked requirements, weights, artifact. Same identity: reuse. Anything else: run again. Machine,
+runtime and places are no part of it. Planning (`plan_*`) hashes what those contents are made from, so that the DAG is
+known before anything is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from upkeep import weights
+from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep.contract import CellDescription, DatasetCard, EngineSettings, ModelSpec
+from upkeep.errors import UpkeepError
+from upkeep.paths import Layout
+
+T = TypeVar("T")
+
+Fields = dict[str, Literal["in", "out", "content"]]
+"""How a record's fields enter an identity: as they are; not at all; or by the content that they lead to."""
+
+DESCRIPTION: Fields = {
+    "task": "in",
+    "dataset": "in",
+    "method": "in",
+    "variant": "in",
+    "model": "in",
+    "parameters": "in",
+    "model_spec": "content",
+    "model_path": "content",
+    "embedder_spec": "content",
+    "embedder_path": "content",
+    "engine": "in",
+    "trials": "in",
+    "seed": "in",
+    "chunk_tokens": "in",
+    "prompt": "in",
+    "prompt_text": "in",
+    "output": "out",
+    "pairs": "content",
+}
+MODEL: Fields = {
+    "label": "out",
+    "summary": "out",
+    "role": "in",
+    "source": "content",
+    "location": "content",
+    "revision": "content",
+    "sha256": "content",
+    "context_length": "in",
+    "engine": "in",
+    "dtype": "in",
+    "gpus": "in",
+    "sampling": "in",
+    "chat_template": "in",
+    "thinking": "in",
+    "thinking_tags": "in",
+    "template_options": "in",
+    "rope_scaling": "in",
+    "query_prefix": "in",
+    "document_prefix": "in",
+    "cutoff": "out",
+    "licence": "out",
+    "trained": "out",
+    "extra": "content",
+}
+CONFIG: Fields = {
+    "suite": "content",
+    "runtime": "out",
+    "base_image": "out",
+    "results": "out",
+    "cache": "out",
+    "data": "content",
+    "prompts": "content",
+    "models": "content",
+    "offline": "out",
+}
+METHOD: Fields = {
+    "label": "out",
+    "papers": "out",
+    "summary": "out",
+    "reference": "out",
+    "variants": "content",
+    "settings": "out",
+    "supervision": "out",
+    "model": "content",
+    "embedder": "content",
+    "embedder_gpu": "content",
+    "sees": "in",
+    "artifact": "content",
+    "resources": "content",
+}
+DATASET: Fields = {
+    "label": "out",
+    "summary": "out",
+    "paper": "out",
+    "source": "out",
+    "licence": "out",
+    "builder": "in",
+    "options": "in",
+    "url": "in",
+    "revision": "in",
+    "sha256": "in",
+    "stands_for": "out",
+    "prompt": "content",
+    "equivalence": "out",
+    "metrics": "out",
+}
+
+IMAGE_CODE = ("src/upkeep/cell", "src/upkeep/contract.py")
+"""The suite's own code in every container."""
+CELL_CODE = (*IMAGE_CODE, "src/upkeep/host/feed.py")
+"""With it, what decides which probes are answered together."""
+
+
+# ---------------------------------------------------------------- hashing
+
+
+def digest(value: object) -> str:
+    """SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
+_trees: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
+
+
+def tree(catalog: Catalog, *places: str, without: tuple[str, ...] = ()) -> str:
+    """Hash of source files and folders, by path and content; what Python and editors leave behind is left out.
+
+    A catalog is a snapshot of the repository: each tree is read once for it.
+    """
+    known = _trees.setdefault(catalog, {})
+    key = (*places, *without)
+    if key not in known:
+        known[key] = digest([file for place in places for file in _files(catalog.root, place, without)])
+    return known[key]
+
+
+def _files(root: Path, place: str, without: tuple[str, ...]) -> Iterable[tuple[str, str]]:
+    start = root / place
+    paths = [start] if start.is_file() else sorted(p for p in start.rglob("*") if p.is_file())
+    for path in paths:
+        parts = path.relative_to(root).parts
+        hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
+        if not hidden and path.suffix != ".pyc" and path.name not in without:
+            yield "/".join(parts), hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[str, Any] | None:
+    """A record's fields of some kinds, as plain values."""
+    if record is None:
+        return None
+    values = msgspec.to_builtins(record)
+    return {name: values[name] for name, kind in fields.items() if kind in kinds}
+
+
+# ---------------------------------------------------------------- what a container is told
+
+
+def describe(catalog: Catalog, job: Cell | ArtifactCell, chunk_tokens: int) -> CellDescription:
+    """A job's description but for its paths.
+
+    Args:
+        chunk_tokens: the dataset's, from its card; 1 while it is not built.
+    """
+    artifact = isinstance(job, ArtifactCell)
+    variant = job.key if isinstance(job, ArtifactCell) else job.variant
+    card, dataset, config = catalog.method(job.method), catalog.dataset(job.dataset), catalog.config
+    suite = catalog.suite(config.suite)
+    parameters: Mapping[str, Any] = card.variants[variant]
+    task: Literal["answer", "remember", "train"] = "answer"
+    if artifact:
+        task = "train" if _trains(catalog, job.method) else "remember"
+        if task == "remember" and card.artifact is not None:
+            parameters = {name: parameters[name] for name in card.artifact.parameters if name in parameters}
+    spec = model_spec(catalog, job.model) if card.model else None
+    embedder = catalog.embedder(job.method, job.model)
+    return CellDescription(
+        task=task,
+        dataset=job.dataset,
+        method=job.method,
+        variant=variant,
+        model=job.model,
+        parameters=dict(parameters),
+        model_spec=spec,
+        model_path=None,
+        embedder_spec=catalog.model(embedder) if embedder else None,
+        engine=EngineSettings(name=spec.engine if spec else "none", threads=card.resources.cpus),
+        trials=1 if artifact else suite.trials,
+        seed=suite.seed,
+        chunk_tokens=chunk_tokens,
+        prompt=dataset.prompt,
+        prompt_text=_prompt_text(catalog, dataset.prompt),
+        output="/output",
+    )
+
+
+def model_spec(catalog: Catalog, model: str) -> ModelSpec:
+    """A model's card; that of its base where it is a trained one."""
+    while trained := TrainedModel.parse(model):
+        model = trained.base
+    return catalog.model(model)
+
+
+def _trains(catalog: Catalog, method: str) -> bool:
+    artifact = catalog.method(method).artifact
+    return artifact is not None and artifact.kind == "model"
+
+
+def _prompt_text(catalog: Catalog, prompt: str) -> str | None:
+    if (file := catalog.config.prompts.get(prompt)) is None:
+        return None
+    path = catalog.root / Path(file).expanduser()
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UpkeepError(
+            f"the text for prompt {prompt!r} cannot be read: {error}",
+            where=path,
+            remedy="mend `prompts:` in your configuration",
+        ) from None
+
+
+def _told(description: CellDescription) -> dict[str, str]:
+    """The parts of an identity that are what the container is told."""
+    values = _part(description, DESCRIPTION, "in") or {}
+    parts = {name: value if isinstance(value, str) else _plain(value) for name, value in values.items()}
+    parts["prompt_text"] = digest(description.prompt_text) if description.prompt_text is not None else "ours"
+    parts["model_spec"] = _plain(_part(description.model_spec, MODEL, "in"))
+    parts["embedder_spec"] = _plain(_part(description.embedder_spec, MODEL, "in"))
+    return parts
+
+
+def _plain(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _code(catalog: Catalog, method: str, model: str) -> dict[str, str]:
+    """The parts that are code and locked requirements."""
+    return {
+        "sees": catalog.method(method).sees,
+        "method_code": _method_code(catalog, method),
+        "cell_code": tree(catalog, *CELL_CODE),
+        "requirements": _requirements(catalog, method, catalog.engine(method, model)),
+    }
+
+
+# ---------------------------------------------------------------- identities
+
+
+def identity(catalog: Catalog, job: Cell | ArtifactCell) -> tuple[str, dict[str, str]]:
+    """The hash of all that determines a job's answers, and its parts by name.
+
+    Raises:
+        UpkeepError: the dataset, the weights or an artifact is not there.
+    """
+    card = dataset_card(catalog, job.dataset)
+    description = describe(catalog, job, card.chunk_tokens)
+    parts = {**_told(description), **_code(catalog, job.method, job.model), "dataset_content": card.content_sha256}
+    if description.model_spec is not None:
+        parts["weights"] = weights.find(catalog, job.model, job.dataset)[1].sha256
+    if embedder := catalog.embedder(job.method, job.model):
+        parts["embedder_weights"] = weights.find(catalog, embedder, job.dataset)[1].sha256
+    if description.task == "train":
+        parts["pairs"] = card.files.get("pairs.jsonl", "none")
+    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+        parts["artifact"] = _memory_sha(catalog, artifact)
+    return digest(parts), parts
+
+
+def dataset_card(catalog: Catalog, dataset: str) -> DatasetCard:
+    """The card of a built dataset.
+
+    Raises:
+        UpkeepError: it is not built, or its card is unreadable.
+    """
+    path = Layout(catalog.results).dataset(dataset) / "card.json"
+    remedy = f"./upkeep dataset build {dataset}"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DatasetCard)
+    except FileNotFoundError:
+        raise UpkeepError(f"the dataset {dataset!r} is not built", where=path, remedy=remedy) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UpkeepError(f"not a dataset's card: {error}", where=path, remedy=remedy) from None
+
+
+def _memory_sha(catalog: Catalog, artifact: ArtifactCell) -> str:
+    from upkeep.contract import Manifest
+    from upkeep.validate import read_record
+
+    folder = Layout(catalog.results).memory(artifact)
+    if not (folder / "manifest.json").is_file():
+        raise UpkeepError("the memory is not there", where=folder, remedy=f"./upkeep artifact {artifact}")
+    return read_record(folder / "manifest.json", Manifest).files["memory.jsonl"]
+
+
+def plan_identity(catalog: Catalog, cell: Cell) -> str:
+    """What determines a cell's answers, as far as it is known before anything is built."""
+    return digest(_planned(catalog, cell))
+
+
+def plan_artifact(catalog: Catalog, artifact: ArtifactCell) -> str:
+    """As `plan_identity`, for a memory or a training."""
+    return digest(_planned(catalog, artifact))
+
+
+def _planned(catalog: Catalog, job: Cell | ArtifactCell) -> dict[str, str]:
+    description = describe(catalog, job, chunk_tokens=1)
+    parts = {**_told(description), **_code(catalog, job.method, job.model)}
+    parts["dataset_content"] = plan_dataset(catalog, job.dataset)
+    if description.model_spec is not None:
+        parts["weights"] = _plan_model(catalog, job.model, job.dataset)
+    if embedder := catalog.embedder(job.method, job.model):
+        parts["embedder_weights"] = plan_weights(catalog, embedder)
+    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+        parts["artifact"] = plan_artifact(catalog, artifact)
+    return parts
+
+
+def _plan_model(catalog: Catalog, model: str, dataset: str) -> str:
+    if (trained := TrainedModel.parse(model)) is None:
+        return plan_weights(catalog, model)
+    return plan_artifact(catalog, ArtifactCell(dataset, trained.method, trained.variant, trained.base))
+
+
+def plan_dataset(catalog: Catalog, dataset: str) -> str:
+    """What a dataset is made from: its options and pins, the builders' code, and a local path in its place."""
+    parts = {
+        "spec": _plain(_part(catalog.dataset(dataset), DATASET, "in", "content")),
+        "code": tree(catalog, "src/upkeep/datasets"),
+        "paths": _plain({k: v for k, v in catalog.config.data.items() if k.partition(".")[0] == dataset}),
+    }
+    return digest(parts)
+
+
+def plan_image(catalog: Catalog, method: str, engine: str) -> str:
+    """What a method's image or environment is made from: its own folder and its engine's, and the code in it."""
+    return digest([_requirements(catalog, method, engine), _method_code(catalog, method), tree(catalog, *IMAGE_CODE)])
+
+
+def _requirements(catalog: Catalog, method: str, engine: str) -> str:
+    """Locked requirements and build instructions of a method's image."""
+    shared = ("containers/base", f"containers/{engine}", "containers/install", "containers/inventory.py")
+    return digest([tree(catalog, *shared), tree(catalog, f"containers/{method}")])
+
+
+def _method_code(catalog: Catalog, method: str) -> str:
+    return tree(catalog, f"methods/{method}", without=("README.md", "method.yaml"))
+
+
+def plan_weights(catalog: Catalog, model: str) -> str:
+    """What a model's weights are: where they come from, at which revision, or how they are made."""
+    spec = catalog.model(model)
+    parts = {
+        "spec": _plain(_part(spec, MODEL, "content")),
+        "recipe": tree(catalog, "src/upkeep/cell/make_model.py") if spec.source == "rule" else "",
+        "path": catalog.config.models.get(model, ""),
+    }
+    return digest(parts)

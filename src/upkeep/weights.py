@@ -1,0 +1,178 @@
+"""Weights of models: fetched, made or found, and hashed. What a model's container gets is a folder of this module's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from upkeep.catalog import ArtifactCell, Catalog, TrainedModel
+from upkeep.contract import ModelSpec
+from upkeep.errors import UpkeepError
+from upkeep.paths import Layout
+
+
+class WeightsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`results/models/<model>.json`."""
+
+    model: str
+    path: str | None
+    """The folder of the weights; None where a Python package in the image carries them."""
+    sha256: str
+    """Content hash of the folder, or of package name and revision."""
+
+
+def hash_folder(folder: Path) -> str:
+    """SHA-256 over names and contents of all files, in order of their names."""
+    total = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            total.update(
+                f"{path.relative_to(folder).as_posix()}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
+            )
+    return total.hexdigest()
+
+
+def record_file(catalog: Catalog, model: str) -> Path:
+    return catalog.results / "models" / f"{model}.json"
+
+
+def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, WeightsRecord]:
+    """A model's card and weights, trained ones included.
+
+    Raises:
+        UpkeepError: the weights are not there.
+    """
+    trained = TrainedModel.parse(model)
+    if trained is None:
+        return catalog.model(model), _read(record_file(catalog, model), model)
+    folder = Layout(catalog.results).trained(ArtifactCell(dataset, trained.method, trained.variant, trained.base))
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        raise UpkeepError(
+            f"the model {model!r} has not been trained on {dataset}",
+            where=folder,
+            remedy=f"./upkeep artifact {dataset}/{trained.method}/{trained.variant}/{trained.base}",
+        )
+    files = msgspec.json.decode(manifest.read_bytes())["files"]
+    sha = hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()
+    return catalog.spec(model), WeightsRecord(model, str(folder / "model"), sha)
+
+
+def _read(path: Path, model: str) -> WeightsRecord:
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=WeightsRecord)
+    except FileNotFoundError:
+        raise UpkeepError(
+            f"no weights of the model {model!r}", where=path, remedy=f"./upkeep model fetch {model}"
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise UpkeepError(str(error), where=path, remedy=f"./upkeep model fetch {model}") from None
+    if record.path is not None and not Path(record.path).is_dir():
+        raise UpkeepError(
+            f"the weights of {model!r} are gone", where=record.path, remedy=f"./upkeep model fetch {model}"
+        )
+    return record
+
+
+def fetch(catalog: Catalog, model: str) -> WeightsRecord:
+    """Make sure of a model's weights and write their record.
+
+    Raises:
+        UpkeepError: no such folder, package or repository, or the content hash differs from the card's.
+    """
+    spec = catalog.model(model)
+    folder = _folder(catalog, model, spec)
+    if folder is None:
+        sha = hashlib.sha256(f"{spec.location}\0{spec.revision}".encode()).hexdigest()
+    else:
+        if not any(folder.glob("*.json")):
+            raise UpkeepError(
+                f"no weights of the model {model!r} in this folder",
+                where=folder,
+                expected="a folder in the transformers format (config.json, weights, tokenizer)",
+                remedy=f"put them there, or name another folder under `models: {{{model}: ...}}` in your configuration",
+            )
+        sha = hash_folder(folder)
+    if spec.sha256 is not None and sha != spec.sha256:
+        raise UpkeepError(
+            f"the weights of {model!r} are not the pinned ones",
+            where=folder,
+            expected=spec.sha256,
+            found=sha,
+            remedy="fetch the revision that models/ names, or pin the new hash there",
+        )
+    record = WeightsRecord(model, str(folder) if folder else None, sha)
+    path = record_file(catalog, model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".partial")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+    temporary.replace(path)
+    return record
+
+
+def _folder(catalog: Catalog, model: str, spec: ModelSpec) -> Path | None:
+    if local := catalog.config.models.get(model):
+        return Path(local).expanduser().resolve()
+    match spec.source:
+        case "package":
+            return None
+        case "path":
+            return (catalog.root / spec.location).resolve()
+        case "hub":
+            return _download(catalog, model, spec)
+        case "rule":
+            return _make(catalog, spec)
+
+
+def _make(catalog: Catalog, spec: ModelSpec) -> Path:
+    """Run a recipe of ours inside an engine's image; the result is kept by the hash of recipe and parameters."""
+    from upkeep.host.runtimes import detect
+
+    recipe = (catalog.root / "src/upkeep/cell/make_model.py").read_bytes()
+    parameters = msgspec.json.encode(spec.extra, order="sorted")
+    key = hashlib.sha256(recipe + spec.location.encode() + parameters).hexdigest()[:16]
+    folder = Layout(catalog.results).weights(f"{spec.location}-{key}")
+    if not (folder / "config.json").is_file():
+        runtime = detect(catalog)
+        prepared = runtime.prepare("closed_book", "transformers")
+        building = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir(parents=True)
+        place = runtime.path_of("output", building)
+        recipe_call = ["-m", "upkeep.cell.make_model", spec.location, place, parameters.decode()]
+        runtime.run_tool(prepared, recipe_call, output=building)
+        building.replace(folder)
+    return folder
+
+
+def _download(catalog: Catalog, model: str, spec: ModelSpec) -> Path:
+    if spec.revision is None:
+        raise UpkeepError(
+            "a model from a hub needs a revision", where=catalog.root / "models" / f"{model}.yaml", expected="a commit"
+        )
+    folder = catalog.cache / "hub" / f"{spec.location.replace('/', '--')}@{spec.revision}"
+    if (folder / ".complete").is_file():
+        return folder
+    if catalog.config.offline or os.environ.get("HF_HUB_OFFLINE") == "1":
+        raise UpkeepError(
+            f"the weights of {model!r} are not on this machine and it is set to stay offline",
+            where=folder,
+            remedy=f"download {spec.location} at {spec.revision}, and name its folder under `models:` in your file",
+        )
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+
+        snapshot_download(spec.location, revision=spec.revision, local_dir=folder, token=os.environ.get("HF_TOKEN"))
+    except (HfHubHTTPError, OSError) as error:
+        raise UpkeepError(
+            f"could not download {spec.location} at {spec.revision}: {error}",
+            where=folder,
+            remedy=f"try again with a network, or name a local folder under `models: {{{model}: ...}}`",
+        ) from None
+    (folder / ".complete").touch()
+    return folder

@@ -1,0 +1,336 @@
+"""A repository with one small built dataset, and a runtime whose containers are scripted: they speak the protocol of a
+cell, honestly or not, without Docker, engines or models."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import upkeep
+from upkeep.catalog import Catalog
+from upkeep.contract import DatasetSpec, Environment, Pair, Resources
+from upkeep.datasets.store import SCHEMAS, Built, write
+from upkeep.host.runtimes import Handle, Launch, Prepared
+from upkeep.paths import Layout
+
+STREAMS = {"a": (6, 3), "b": (4, 2), "c": (5, 1)}
+"""Documents and questions of each stream of the dataset `toy`."""
+
+CONTAINER = r"""
+import json, os, signal, sys, time
+
+cell = json.load(open(sys.argv[1]))
+fault, at = sys.argv[2], int(sys.argv[3])
+answers = cell["task"] == "answer"
+path = os.path.join(cell["output"], "predictions.jsonl" if answers else "memory.jsonl")
+data = open(path, "rb").read() if os.path.exists(path) else b""
+data = data[: data.rfind(b"\n") + 1]
+done = [json.loads(line) for line in data.splitlines()]
+arrived, memory, written = {}, {}, len(done)
+for line in done if not answers else []:
+    memory[line["stream"]] = line["text"]
+done = {(d["probe_id"], d["trial"]) if answers else (d["stream"], d["position"]) for d in done}
+out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+json.dump({"engine": "none", "engine_version": "", "packages": {}, "hardware": {"cpu": "scripted"}},
+          open(os.path.join(cell["output"], "engine.json"), "w"))
+usage = {"prompt": 7, "completion": 2, "calls": 1}
+
+
+def append(record):
+    global written
+    raw = json.dumps(record).encode() + b"\n"
+    if written == at:
+        if fault == "die":
+            os.write(out, raw[:25])
+            print("something broke", flush=True)
+            os._exit(9)
+        if fault == "hang":
+            time.sleep(3600)
+        if fault == "raw":
+            raw = RAW(raw, record)
+        if fault == "link":
+            os.unlink(path); os.symlink("/etc/passwd", path)
+        if fault == "fill":
+            with open(os.path.join(cell["output"], "junk"), "wb") as junk:
+                junk.truncate(2 << 30)
+            time.sleep(3600)
+        if fault == "shrink":
+            os.ftruncate(out, 0); time.sleep(3600)
+        if fault == "long":
+            os.ftruncate(out, os.path.getsize(path) + (20 << 20)); time.sleep(3600)
+    for place in range(0, len(raw), 60):  # torn, whenever it is looked at
+        os.write(out, raw[place : place + 60])
+    written += 1
+
+
+EXTRA
+for line in sys.stdin:
+    round = json.loads(line)
+    for d in round["documents"]:
+        seen = arrived.setdefault(d["stream"], [])
+        assert d["position"] == len(seen), "documents come in order, none twice, none left out"
+        seen.append(d["text"])
+        if not answers and (d["stream"], d["position"]) not in done:
+            memory[d["stream"]] = text = memory.get(d["stream"], "") + d["text"]
+            append({"stream": d["stream"], "position": d["position"], "text": text, "usage": usage})
+    memories = {m["stream"]: m for m in round["memories"]}
+    gold = {g["probe_id"]: g for g in round["gold"]}
+    for probe in round["probes"]:
+        texts = arrived[probe["stream"]]
+        assert len(texts) == probe["position"] + 1, "nothing has arrived that is later than the probe"
+        told = {"documents": texts, "memory": memories.get(probe["stream"]), "gold": gold.get(probe["id"])}
+        for trial in range(cell["trials"]):
+            if (probe["id"], trial) in done:
+                continue
+            append({
+                "probe_id": probe["id"], "trial": trial, "response": json.dumps(told), "reasoning": None,
+                "answer": texts[-1] if trial == 0 else None, "parse": "whole", "finish_reason": "stop",
+                "retrieved": [{"id": f"{probe['stream']}_c{probe['position']}", "score": 0.5, "rank": 1}],
+                "usage": usage, "context": {"documents": len(texts)}, "error": None,
+                "measured": {"latency_s": time.monotonic(), "cached": 3},
+            })
+AFTER
+"""
+
+
+class ScriptedRuntime:
+    """Starts a plain Python process that plays the container.
+
+    Args:
+        fault: what it does when it is about to write record number `at`.
+        extra, after: code of the container, run before the first round and after the last one.
+        raw: an expression over `raw` (bytes) and `record`: what is written in place of a line.
+        once: only the first container has the fault.
+    """
+
+    def __init__(
+        self,
+        fault: str = "none",
+        at: int = 0,
+        *,
+        extra: str = "",
+        after: str = "",
+        raw: str = "raw",
+        once: bool = False,
+    ) -> None:
+        self.fault, self.at, self.once, self.starts = fault, at, once, 0
+        self.launches: list[Launch] = []
+        source = CONTAINER.replace("EXTRA", extra).replace("AFTER", after)
+        self.source = f"RAW = lambda raw, record: {raw}\n{source}"
+
+    def prepare(self, method: str | None, engine: str) -> Prepared:
+        return Prepared(record=None)  # type: ignore[arg-type]
+
+    def path_of(self, role: str, path: Path) -> str:
+        return str(path)
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle:
+        fault = self.fault if not (self.once and self.starts) else "none"
+        self.starts += 1
+        self.launches.append(launch)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", self.source, launch.inputs["cell"] / "cell.json", fault, str(self.at)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        return Handle(process, launch.log, process.kill, lambda: None)
+
+    def environment(
+        self,
+        prepared: Prepared,
+        engine: str,
+        hardware: dict[str, Any],
+        job: str | None = None,
+    ) -> Environment:
+        return Environment(
+            runtime="process", isolated=False, image=None, digest=None, engine=engine, engine_version="", packages={},
+            hardware=hardware, job=job,
+        )  # fmt: skip
+
+    def explain(self, status: int, resources: Resources) -> str:
+        return f"exit status {status}"
+
+
+class RunnerRuntime(ScriptedRuntime):
+    """Starts the real runner of cells, with the engine that is installed beside these tests."""
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle:
+        methods = launch.inputs["cell"].parents[7] / "methods"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "upkeep.cell", launch.inputs["cell"] / "cell.json", methods],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ
+            | {"PYTHONPATH": str(Path(upkeep.__file__).parents[1]), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        )
+        return Handle(process, launch.log, process.kill, lambda: None)
+
+
+METHOD = """label: {label}
+papers: []
+summary: s
+reference: r
+model: false
+sees: {sees}
+variants: {variants}
+resources: {{disk_gb: 1}}
+{more}
+"""
+
+
+def make_repository(root: Path, trials: int = 1) -> Catalog:
+    """Methods `echo` (variants a, b), `keen` (sees answers), `guided` (sees evidence), `notes` (reads a memory)."""
+    files = {
+        "config/config.yaml": "{runtime: process}",
+        "config/suites/mini.yaml": f"{{label: l, summary: s, papers: [], cells: [], seed: 5, trials: {trials}}}",
+        "datasets/toy/dataset.yaml": "{label: Toy, summary: s, paper: p, source: ours, licence: CC0, builder: none,"
+        " prompt: short, equivalence: exact, metrics: none}",
+        "methods/echo/method.yaml": METHOD.format(
+            label="Echo", sees="documents", variants="{a: {n: 1}, b: {n: 2}}", more=""
+        ),
+        "methods/keen/method.yaml": METHOD.format(label="Keen", sees="answers", variants="{a: {}}", more=""),
+        "methods/guided/method.yaml": METHOD.format(label="Guided", sees="evidence", variants="{a: {}}", more=""),
+        "methods/notes/method.yaml": METHOD.format(
+            label="Notes",
+            sees="documents",
+            variants="{a: {size: 1, read: 1}, b: {size: 1, read: 2}, c: {size: 2}}",
+            more="artifact: {kind: memory, parameters: [size]}",
+        ),
+    }
+    for method in ("echo", "keen", "guided", "notes"):
+        files[f"methods/{method}/method.py"] = f"# {method}\n"
+        files[f"containers/{method}/requirements.lock"] = ""
+    for place in ("containers/base/requirements.lock", "containers/install", "src/upkeep/cell/runner.py"):
+        files[place] = ""
+    files |= {"src/upkeep/contract.py": "", "src/upkeep/host/feed.py": "", "src/upkeep/datasets/store.py": ""}
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    catalog = Catalog(root)
+    write_toy(catalog)
+    return catalog
+
+
+def write_toy(catalog: Catalog, text: str = "text") -> None:
+    """Build the dataset `toy`: every question at every position but the first of stream c, which none is asked at."""
+    documents: list[tuple[object, ...]] = []
+    probes: list[tuple[object, ...]] = []
+    gold: list[tuple[object, ...]] = []
+    for stream, (length, questions) in STREAMS.items():
+        for t in range(length):
+            documents.append((f"{stream}_c{t}", stream, t, None, f"{text} {stream}{t}. ", 3))
+            for q in range(questions if (stream, t) != ("c", 0) else 0):
+                probes.append((f"{stream}{q}@{t}", f"{stream}{q}", stream, t, f"Question {q}?", None, "short"))
+                gold.append((f"{stream}{q}@{t}", [f"answer {q}"], ["old"], [f"{stream}_c{t}"], 0))
+    frames = [
+        pl.DataFrame(rows, schema=SCHEMAS[name], orient="row")
+        for name, rows in (("documents", documents), ("probes", probes), ("gold", gold))
+    ]
+    spec: DatasetSpec = catalog.dataset("toy")
+    folder = Layout(catalog.results).dataset("toy")
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs = [Pair(question="q", answer="a")]
+    write(folder, Built(*frames, pairs, "words", 3, "ours", {}), "toy", spec)
+
+
+# ---------------------------------------------------------------- being killed
+
+
+def die_at(event: int, root: Path) -> None:
+    """Kill this process by SIGKILL at its `event`-th event: before an operation on a file under `root`, or after it has
+    checked a line."""
+    from upkeep.host.supervise import Collected
+
+    operations, inside, left = ("open", "os.", "shutil.", "subprocess.", "fcntl."), str(root), event
+
+    def tick() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hook(name: str, arguments: Sequence[object]) -> None:
+        if name.startswith(operations) and any(inside in str(a) for a in arguments[:2]):
+            tick()
+
+    sys.addaudithook(hook)
+    accept = Collected._accept
+
+    def accept_and_tick(self: Collected[Any], line: bytes) -> int:
+        key = accept(self, line)
+        tick()
+        return key
+
+    Collected._accept = accept_and_tick  # type: ignore[method-assign]
+
+
+def supervise(root: Path, cell: str, event: int = 0) -> None:
+    """Run a cell (an artifact, where the method is `notes` and the name ends with `!`) in a process of its own."""
+    from upkeep.catalog import ArtifactCell, Cell
+    from upkeep.host.supervise import run_artifact, run_cell
+
+    catalog = Catalog(root)
+    if event:
+        die_at(event, root / "results")
+    runtime = ScriptedRuntime() if cell.endswith(("none", "!")) else RunnerRuntime()
+    parts = cell.rstrip("!").split("/")
+    if cell.endswith("!"):
+        run_artifact(catalog, ArtifactCell(*parts), runtime=runtime)
+    else:
+        run_cell(catalog, Cell(*parts), runtime=runtime)
+
+
+class Forks:
+    """Runs `supervise` in processes of their own, forked from one that has imported everything and started nothing."""
+
+    def __init__(self) -> None:
+        paths = [str(Path(__file__).parent), str(Path(upkeep.__file__).parents[1])]
+        self._server = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+    def run(self, root: Path, name: str, event: int = 0) -> int:
+        """The exit status; -9 where it was killed before its `event`-th file operation."""
+        assert self._server.stdin is not None and self._server.stdout is not None
+        print(json.dumps([str(root), name, event]), file=self._server.stdin, flush=True)
+        return int(self._server.stdout.readline())
+
+    def close(self) -> None:
+        self._server.communicate()
+
+
+def serve() -> None:
+    import upkeep.host.supervise
+
+    assert upkeep.host.supervise
+    for line in sys.stdin:
+        root, name, event = json.loads(line)
+        if (child := os.fork()) == 0:
+            status = 1
+            try:
+                supervise(Path(root), name, event)
+                status = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,140 @@
+"""Cards and names: what is unknown or malformed is refused at the start, with file, field and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from upkeep.catalog import Catalog, Cell, TrainedModel
+from upkeep.contract import CellChoice
+from upkeep.errors import UpkeepError
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog(ROOT)
+
+
+def test_every_card_of_the_repository_is_valid(catalog: Catalog) -> None:
+    for method in catalog.methods:
+        catalog.method(method)
+    for model in catalog.models:
+        catalog.model(model)
+    for dataset in catalog.datasets:
+        catalog.dataset(dataset)
+
+
+def test_every_suite_names_known_cells_only(catalog: Catalog) -> None:
+    for suite in catalog.suites:
+        cells = catalog.cells(catalog.suite(suite))
+        assert cells and len(set(cells)) == len(cells)
+
+
+def test_every_method_has_an_image_of_its_own(catalog: Catalog) -> None:
+    for method in catalog.methods:
+        assert (ROOT / "containers" / method / "Dockerfile").is_file()
+
+
+def test_every_hub_model_is_pinned_to_a_commit(catalog: Catalog) -> None:
+    for name in catalog.models:
+        spec = catalog.model(name)
+        if spec.source == "hub":
+            assert spec.revision is not None and len(spec.revision) == 40, name
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("oaks_baby_mini/closed_book/default/tiny", ["unknown dataset", "did you mean oaks_babi"]),
+        ("oaks_babi_mini/closedbook/default/tiny", ["unknown method", "closed_book"]),
+        ("oaks_babi_mini/rag_bm25/k999/tiny", ["no variant 'k999'", "method.yaml", "k30"]),
+        ("oaks_babi_mini/rag_bm25/k5/tinny", ["unknown model", "tiny"]),
+        ("oaks_babi_mini/null/default/tiny", ["calls no model", "none"]),
+        ("oaks_babi_mini/closed_book/default/tiny+rag_bm25.k5", ["trains no model"]),
+        ("oaks_babi_mini/closed_book/default/tiny+sft.fantasy", ["no variant 'fantasy'"]),
+    ],
+)
+def test_an_unknown_name_is_refused_with_what_there_is(catalog: Catalog, cell: str, words: list[str]) -> None:
+    with pytest.raises(UpkeepError) as error:
+        catalog.check(Cell.parse(cell))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "a/b/c", "a//b/c", "a/b/c/d/e"])
+def test_a_cell_has_four_names(text: str) -> None:
+    with pytest.raises(UpkeepError, match="DATASET/METHOD/VARIANT/MODEL"):
+        Cell.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (("variants:", "variantz:"), ["method.yaml", "variantz"]),
+        (("label: Closed book", "label: 3"), ["method.yaml", "$.label"]),
+        (("label: Closed book", "label: [unclosed"), ["method.yaml", "not readable as YAML"]),
+    ],
+)
+def test_a_malformed_card_names_file_and_field(repository: Path, edit: tuple[str, str], words: list[str]) -> None:
+    card = repository / "methods" / "closed_book" / "method.yaml"
+    card.write_text(card.read_text().replace(*edit))
+    with pytest.raises(UpkeepError) as error:
+        Catalog(repository).method("closed_book")
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_trained_model_is_named_after_base_and_training() -> None:
+    assert TrainedModel.parse("qwen2.5-7b+sft.lora") == TrainedModel("qwen2.5-7b", "sft", "lora")
+    assert TrainedModel.parse("qwen2.5-7b") is None
+
+
+def test_a_trained_model_can_be_trained_again() -> None:
+    twice = TrainedModel.parse("tiny+cpt.full+sft.lora")
+    assert twice == TrainedModel("tiny+cpt.full", "sft", "lora")
+
+
+def test_variants_that_agree_on_the_artifact_share_it(catalog: Catalog) -> None:
+    memories = {
+        catalog.artifact_of(Cell("oaks_babi_mini", "memory_scaffold", v, "tiny")) for v in ("budget256", "budget256_k5")
+    }
+    assert len(memories) == 1
+
+
+def test_a_method_without_variant_in_a_suite_means_all_of_them(catalog: Catalog) -> None:
+    choice = CellChoice(datasets=["oaks_babi_mini"], methods=["rag_bm25"], models=["tiny"])
+    cells = list(catalog._expand(choice))
+    assert [cell.variant for cell in cells] == list(catalog.method("rag_bm25").variants)
+
+
+def test_the_environment_overrides_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPKEEP_SUITE", "oaks")
+    assert Catalog(ROOT).config.suite == "oaks"
+    monkeypatch.setenv("UPKEEP_RUNTIME", "abacus")
+    with pytest.raises(UpkeepError, match="abacus"):
+        Catalog(ROOT)
+
+
+def test_a_users_configuration_changes_the_fields_it_names_alone(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("data: {oaks_babi: /somewhere/oaks.json}\n")
+    config = Catalog(ROOT, own).config
+    assert config.data == {"oaks_babi": "/somewhere/oaks.json"} and config.suite == "mini"
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "image"),
+    [
+        ("null", "none", "base"),
+        ("closed_book", "tiny", "transformers"),
+        ("closed_book", "tiny-vllm", "vllm-cpu"),
+        ("closed_book", "qwen3-30b", "vllm-gpu"),
+        ("sft", "tiny-vllm", "transformers"),
+        ("sft", "qwen3-4b", "vllm-gpu"),
+        ("closed_book", "tiny+sft.lora", "transformers"),
+    ],
+)
+def test_method_and_model_decide_the_engine_image(catalog: Catalog, method: str, model: str, image: str) -> None:
+    assert catalog.engine(method, model) == image

@@ -1,0 +1,245 @@
+"""A cell's identity changes with what determines its answers, and with nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from host_fakes import make_repository, write_toy
+from upkeep import identity as module
+from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.contract import CellDescription, Config, DatasetSpec, MethodCard, ModelSpec
+from upkeep.errors import UpkeepError
+from upkeep.identity import (
+    describe,
+    digest,
+    identity,
+    plan_artifact,
+    plan_dataset,
+    plan_identity,
+    plan_image,
+    plan_weights,
+)
+
+ECHO = Cell("toy", "echo", "a", "m")
+CARD = """label: M
+summary: s
+source: path
+location: weights
+context_length: 100
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    catalog = make_repository(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/m.yaml").write_text(CARD)
+    (tmp_path / "models/e.yaml").write_text(CARD + "role: embedder\n")
+    for method in ("echo", "guided"):
+        edit(tmp_path, f"methods/{method}/method.yaml", "model: false", "model: true")
+    (tmp_path / "methods/trainer").mkdir()
+    card = (tmp_path / "methods/echo/method.yaml").read_text()
+    (tmp_path / "methods/trainer/method.yaml").write_text(card + "artifact: {kind: model}\n")
+    weights(catalog, "m", "0" * 64)
+    weights(catalog, "e", "e" * 64)
+    return tmp_path
+
+
+def weights(catalog: Catalog, model: str, sha256: str) -> None:
+    folder = catalog.results / "models"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{model}.json").write_text(json.dumps({"model": model, "path": None, "sha256": sha256}))
+
+
+def edit(root: Path, file: str, old: str, new: str) -> None:
+    text = (root / file).read_text()
+    assert old in text
+    (root / file).write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        (CellDescription, module.DESCRIPTION),
+        (ModelSpec, module.MODEL),
+        (Config, module.CONFIG),
+        (MethodCard, module.METHOD),
+        (DatasetSpec, module.DATASET),
+    ],
+)
+def test_every_field_is_classed_as_part_of_the_identity_or_not(
+    record: type[msgspec.Struct], fields: module.Fields
+) -> None:
+    assert set(fields) == set(record.__struct_fields__), "class new fields in upkeep/identity.py"
+
+
+CHANGES = {
+    "method's code": ("methods/echo/method.py", "# echo", "# echo!"),
+    "variant's parameters": ("methods/echo/method.yaml", "a: {n: 1}", "a: {n: 3}"),
+    "what the method sees": ("methods/echo/method.yaml", "sees: documents", "sees: evidence"),
+    "embedder": ("methods/echo/method.yaml", "papers:", "embedder: e\npapers:"),
+    "threads": ("methods/echo/method.yaml", "{disk_gb: 1}", "{cpus: 2}"),
+    "locked requirements": ("containers/echo/requirements.lock", "", "a==1"),
+    "engine's requirements": ("containers/transformers/requirements.lock", "", "b==1"),
+    "code in the container": ("src/upkeep/cell/runner.py", "", "# new"),
+    "contract": ("src/upkeep/contract.py", "", "# new"),
+    "order of rounds": ("src/upkeep/host/feed.py", "", "# new"),
+    "sampling": ("models/m.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
+    "chat template": ("models/m.yaml", "summary: s", "summary: s\nchat_template: x"),
+    "context length": ("models/m.yaml", "length: 100", "length: 101"),
+    "prompt's name": ("datasets/toy/dataset.yaml", "prompt: short", "prompt: other"),
+    "seed": ("config/suites/mini.yaml", "seed: 5", "seed: 6"),
+    "trials": ("config/suites/mini.yaml", "trials: 1", "trials: 2"),
+}
+NO_CHANGES = {
+    "method's label": ("methods/echo/method.yaml", "label: Echo", "label: Other"),
+    "another variant": ("methods/echo/method.yaml", "b: {n: 2}", "b: {n: 9}, c: {}"),
+    "time limit": ("methods/echo/method.yaml", "{disk_gb: 1}", "{disk_gb: 1, minutes: 9}"),
+    "another method": ("methods/guided/method.py", "# guided", "# edited"),
+    "another method's image": ("containers/guided/requirements.lock", "", "c==1"),
+    "model's label": ("models/m.yaml", "label: M", "label: N"),
+    "licence and cut-off": ("models/m.yaml", "summary: s", "summary: t\nlicence: MIT\ncutoff: '2024-01-01'"),
+    "runtime": ("config/config.yaml", "process", "docker"),
+    "scoring": ("datasets/toy/dataset.yaml", "metrics: none", "metrics: oaks"),
+    "suite's words": ("config/suites/mini.yaml", "label: l", "label: another"),
+}
+
+
+def both(root: Path, cell: Cell = ECHO) -> tuple[str, str]:
+    catalog = Catalog(root)
+    return identity(catalog, cell)[0], plan_identity(catalog, cell)
+
+
+@pytest.fixture
+def engine(root: Path) -> Path:
+    (root / "containers/transformers").mkdir()
+    (root / "containers/transformers/requirements.lock").touch()
+    return root
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_determines_answers_changes_the_identity(engine: Path, change: str) -> None:
+    before = both(engine)
+    file, old, new = CHANGES[change]
+    edit(engine, file, old, new)
+    assert all(a != b for a, b in zip(before, both(engine), strict=True))
+
+
+@pytest.mark.parametrize("change", NO_CHANGES)
+def test_what_does_not_determine_answers_leaves_the_identity(engine: Path, change: str) -> None:
+    before = both(engine)
+    file, old, new = NO_CHANGES[change]
+    edit(engine, file, old, new)
+    assert before == both(engine)
+
+
+def test_readme_bytecode_and_place_are_no_part_of_the_identity(
+    engine: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = both(engine)
+    (engine / "methods/echo/README.md").write_text("words")
+    (engine / "methods/echo/__pycache__").mkdir()
+    (engine / "methods/echo/__pycache__/method.cpython-311.pyc").write_bytes(b"x")
+    (engine / "methods/echo/.method.py.swp").touch()
+    assert both(engine) == before
+    moved = tmp_path_factory.mktemp("moved") / "elsewhere"
+    shutil.copytree(engine, moved)
+    assert both(moved) == before
+
+
+def test_weights_and_dataset_enter_by_their_content(root: Path) -> None:
+    before = identity(Catalog(root), ECHO)
+    weights(Catalog(root), "m", "1" * 64)
+    after = identity(Catalog(root), ECHO)
+    assert {name for name in before[1] if before[1][name] != after[1][name]} == {"weights"}
+    write_toy(Catalog(root), "other text")
+    third = identity(Catalog(root), ECHO)
+    assert {name for name in after[1] if after[1][name] != third[1][name]} == {"dataset_content"}
+    assert len({before[0], after[0], third[0]}) == 3
+
+
+def test_prompt_of_the_user_enters_by_its_text(root: Path) -> None:
+    before = both(root)
+    (root / "mine.txt").write_text("Answer.")
+    edit(root, "config/config.yaml", "process", "process, prompts: {short: mine.txt}")
+    first = both(root)
+    (root / "mine.txt").write_text("Answer!")
+    second = both(root)
+    assert len({before[0], first[0], second[0]}) == len({before[1], first[1], second[1]}) == 3
+    (root / "mine.txt").unlink()
+    with pytest.raises(UpkeepError, match="prompt 'short'"):
+        both(root)
+
+
+def test_identity_is_the_hash_of_its_parts(root: Path) -> None:
+    sha, parts = identity(Catalog(root), ECHO)
+    assert sha == digest(parts)
+    assert all(isinstance(value, str) for value in parts.values())
+
+
+def test_description_tells_nothing_of_the_machine(root: Path) -> None:
+    told = msgspec.json.encode(describe(Catalog(root), ECHO, 3)).decode()
+    assert str(root) not in told
+
+
+def test_memory_is_shared_by_variants_that_agree_on_its_parameters(root: Path) -> None:
+    catalog = Catalog(root)
+    keys = {v: catalog.artifact_of(Cell("toy", "notes", v, "none")) for v in "abc"}
+    assert keys["a"] == keys["b"] != keys["c"]
+    artifact = ArtifactCell("toy", "notes", "a", "none")
+    before = plan_artifact(catalog, artifact), plan_identity(catalog, Cell("toy", "notes", "b", "none"))
+    edit(root, "methods/notes/method.yaml", "read: 1", "read: 7")
+    catalog = Catalog(root)
+    assert before == (plan_artifact(catalog, artifact), plan_identity(catalog, Cell("toy", "notes", "b", "none")))
+
+
+def test_trained_model_is_planned_by_its_training(root: Path) -> None:
+    trained = Cell("toy", "echo", "a", "m+trainer.a")
+    before = plan_identity(Catalog(root), trained), plan_identity(Catalog(root), ECHO)
+    (root / "methods/trainer/method.py").write_text("# another training")
+    after = plan_identity(Catalog(root), trained), plan_identity(Catalog(root), ECHO)
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+    with pytest.raises(UpkeepError, match="has not been trained"):
+        identity(Catalog(root), trained)
+
+
+def test_plans_need_nothing_built(root: Path) -> None:
+    shutil.rmtree(root / "results")
+    catalog = Catalog(root)
+    plans = [
+        plan_identity(catalog, ECHO),
+        plan_dataset(catalog, "toy"),
+        plan_image(catalog, "echo", "transformers"),
+        plan_weights(catalog, "m"),
+    ]
+    assert len(set(plans)) == 4
+
+
+def test_image_is_planned_by_the_code_that_is_in_it(root: Path) -> None:
+    before = {m: plan_image(Catalog(root), m, "base") for m in ("echo", "guided")}
+    (root / "methods/echo/method.py").write_text("# edited")
+    after = {m: plan_image(Catalog(root), m, "base") for m in ("echo", "guided")}
+    assert before["echo"] != after["echo"]
+    assert before["guided"] == after["guided"]
+
+
+def test_five_thousand_identities_read_each_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(
+        root,
+        "methods/echo/method.yaml",
+        "{a: {n: 1}",
+        "{" + ", ".join(f"v{i}: {{n: {i}}}" for i in range(5000)) + ", a: {n: 1}",
+    )
+    catalog = Catalog(root)
+    read: list[Path] = []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), original(path))[1])
+    plans = {plan_identity(catalog, Cell("toy", "echo", f"v{i}", "m")) for i in range(5000)}
+    assert len(plans) == 5000
+    assert len(read) == len(set(read))

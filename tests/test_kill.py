@@ -1,0 +1,138 @@
+"""A cell killed by SIGKILL at any moment and started again ends with the same bytes: none twice, none missing."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from host_fakes import Forks, make_repository
+from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.paths import Layout
+from upkeep.validate import verify_folder
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CELL = "toy/echo/a/none"
+MEMORY = "toy/notes/a/none!"
+EVENTS = {CELL: 165, MEMORY: 120}
+"""Events of an undisturbed run at least (see `host_fakes.die_at`): the last fifth are those of the publication."""
+Attempt = Callable[..., bool]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("built")
+    make_repository(root, trials=2)
+    return root
+
+
+@pytest.fixture(scope="module")
+def attempt() -> Iterator[Attempt]:
+    """Run in a process of its own that kills itself before its `event`-th file operation; whether it was killed."""
+    forks = Forks()
+
+    def run(root: Path, name: str, event: int = 0) -> bool:
+        status = forks.run(root, name, event)
+        assert status in ((0, -signal.SIGKILL) if event else (0,))
+        return status != 0
+
+    yield run
+    forks.close()
+
+
+def output(root: Path, name: str) -> bytes:
+    """What is published, after all checks."""
+    layout, parts = Layout(Catalog(root).results), name.rstrip("!").split("/")
+    folder = layout.memory(ArtifactCell(*parts)) if name.endswith("!") else layout.cell(Cell(*parts))
+    manifest = verify_folder(folder)
+    (file,) = manifest.files.keys() & {"predictions.jsonl", "memory.jsonl"}
+    return (folder / file).read_bytes()
+
+
+@pytest.fixture(scope="module", params=[CELL, MEMORY])
+def undisturbed(
+    request: pytest.FixtureRequest, built: Path, attempt: Attempt, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, bytes]:
+    root = tmp_path_factory.mktemp("undisturbed") / "root"
+    shutil.copytree(built, root)
+    attempt(root, request.param)
+    return request.param, output(root, request.param)
+
+
+@pytest.mark.parametrize("moment", [round(random.Random(seed).random(), 3) for seed in range(20)])
+def test_run_that_was_killed_at_a_random_moment_ends_with_the_same_bytes(
+    undisturbed: tuple[str, bytes], built: Path, attempt: Attempt, tmp_path: Path, moment: float
+) -> None:
+    name, expected = undisturbed
+    root = tmp_path / "root"
+    shutil.copytree(built, root)
+    assert attempt(root, name, 1 + int(moment * EVENTS[name]))
+    attempt(root, name)
+    assert output(root, name) == expected
+
+
+def test_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
+    undisturbed: tuple[str, bytes], built: Path, attempt: Attempt, tmp_path: Path
+) -> None:
+    name, expected = undisturbed
+    root = tmp_path / "root"
+    shutil.copytree(built, root)
+    killed = sum(attempt(root, name, event) for event in range(4, 84, 4))
+    assert killed > 10, "most of these runs are killed before all is done"
+    attempt(root, name)
+    assert output(root, name) == expected
+    lines = [json.loads(line) for line in expected.splitlines()]
+    keys = [(line.get("probe_id"), line.get("trial"), line.get("stream"), line.get("position")) for line in lines]
+    assert len(set(keys)) == len(keys) == (60 if name == CELL else 15)
+
+
+def test_published_cell_stays_readable_while_it_is_run_again_and_killed(
+    built: Path, attempt: Attempt, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(built, root)
+    attempt(root, CELL)
+    before = output(root, CELL)
+    (root / "methods/echo/method.py").write_text("# edited")
+    assert attempt(root, CELL, 80)
+    assert output(root, CELL) == before
+    attempt(root, CELL)
+    assert output(root, CELL) == before
+
+
+def test_real_engine_that_was_killed_ends_with_the_same_bytes(built: Path, attempt: Attempt, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from upkeep.cell.make_model import tiny_llama
+
+    cell, root = "toy/rag_bm25/k2/t", tmp_path / "root"
+    shutil.copytree(built, root)
+    dataset = root / "datasets/toy/dataset.yaml"
+    dataset.write_text(dataset.read_text().replace("prompt: short", "prompt: oaks_babi"))
+    shutil.copytree(REPOSITORY / "methods/rag_bm25", root / "methods/rag_bm25")
+    (root / "models").mkdir()
+    sampling = "sampling: {max_tokens: 4}"
+    (root / "models/t.yaml").write_text(
+        f"{{label: T, summary: s, source: path, location: w, context_length: 4096, {sampling}}}"
+    )
+    (root / "weights").mkdir()
+    tiny_llama(root / "weights", positions=4096)
+    (root / "results/models").mkdir()
+    record = {"model": "t", "path": str(root / "weights"), "sha256": "0" * 64}
+    (root / "results/models/t.json").write_text(json.dumps(record))
+
+    undisturbed = tmp_path / "undisturbed"
+    shutil.copytree(root, undisturbed)
+    attempt(undisturbed, cell)
+    expected = output(undisturbed, cell)
+    assert all(json.loads(line)["error"] is None for line in expected.splitlines())
+    assert attempt(root, cell, 70)
+    attempt(root, cell)
+    assert output(root, cell) == expected
+    manifest = verify_folder(Layout(Catalog(root).results).cell(Cell.parse(cell)))
+    assert [a.outcome for a in manifest.attempts] == ["killed", "complete"]

@@ -1,0 +1,545 @@
+"""A cell is fed round by round, watched, bounded, continued, and refused where its output is not what it must be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from host_fakes import STREAMS, ScriptedRuntime, make_repository, write_toy
+from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.contract import Document, Probe
+from upkeep.errors import UpkeepError
+from upkeep.host import supervise
+from upkeep.host.feed import Corpus, answer_tasks, answering, memory_tasks, remembering
+from upkeep.host.status import read_all
+from upkeep.host.supervise import Limits, locked, run_artifact, run_cell, stoppable
+from upkeep.paths import Layout
+from upkeep.validate import verify_folder
+
+ECHO = Cell("toy", "echo", "a", "none")
+RECORDS = 60
+"""30 probes in 2 trials."""
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return make_repository(tmp_path, trials=2)
+
+
+def predictions(catalog: Catalog, cell: Cell = ECHO) -> list[dict[str, object]]:
+    path = Layout(catalog.results).cell(cell) / "predictions.jsonl"
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def told(catalog: Catalog, cell: Cell) -> dict[str, dict[str, object]]:
+    """What the scripted container had when it answered each probe."""
+    return {str(p["probe_id"]): json.loads(str(p["response"])) for p in predictions(catalog, cell)}
+
+
+def status(catalog: Catalog) -> str:
+    (one,) = read_all(catalog.results / "status")
+    return one.state
+
+
+def assert_nothing_published(catalog: Catalog) -> None:
+    assert not list((catalog.results / "cells").rglob("*")) if (catalog.results / "cells").exists() else True
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> Corpus:
+    documents, probes = [], []
+    for s in range(draw(st.integers(0, 5))):
+        length = draw(st.integers(1, 6))
+        documents += [
+            Document(id=f"{s}.{t}", stream=f"s{s}", position=t, timestamp=None, text="") for t in range(length)
+        ]
+        for t in draw(st.lists(st.integers(0, length - 1), max_size=8).map(sorted)):
+            probes.append(
+                Probe(
+                    id=f"p{len(probes)}",
+                    question_id="q",
+                    stream=f"s{s}",
+                    position=t,
+                    question="",
+                    options=None,
+                    form="short",
+                )
+            )
+    return Corpus(Path(), documents, probes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(corpora(), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_rounds_ask_every_open_probe_once_and_never_hold_a_later_document(
+    corpus: Corpus, least: int, rng: object
+) -> None:
+    done = [rng.random() < 0.5 for _ in corpus.probes]  # type: ignore[attr-defined]
+    asked: list[str] = []
+    heads: dict[str, int] = {}
+    for task in answer_tasks(corpus, 1, done, min_probes=least):
+        for document in task.round.documents:
+            assert document.position == heads.get(document.stream, -1) + 1, "documents come in order, each once"
+            heads[document.stream] = document.position
+        assert not all(done[key] for key in task.keys), "a round whose predictions are all there is not sent"
+        for probe in task.round.probes:
+            assert heads[probe.stream] == probe.position, "exactly what has arrived is in the container"
+            asked.append(probe.id)
+    assert len(asked) == len(set(asked))
+    assert {p.id for p, there in zip(corpus.probes, done, strict=True) if not there} <= set(asked)
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpora(), st.integers(1, 8))
+def test_round_is_filled_while_there_are_streams_left(corpus: Corpus, least: int) -> None:
+    steps = answering(corpus, least)
+    begun: set[str] = set()
+    everything = {p.stream for p in corpus.probes}
+    for step in steps:
+        streams = {corpus.probes[p].stream for p in step.probes}
+        begun |= streams
+        assert len({(corpus.probes[p].stream, corpus.probes[p].position) for p in step.probes}) == len(streams)
+        assert len(step.probes) >= least or begun == everything
+    assert sorted(p for step in steps for p in step.probes) == list(range(len(corpus.probes)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpora(), st.integers(1, 8))
+def test_memory_rounds_hold_one_document_a_stream_in_order(corpus: Corpus, least: int) -> None:
+    seen: list[int] = []
+    for step in remembering(corpus, least):
+        streams = [corpus.documents[d].stream for d in step.documents]
+        assert len(streams) == len(set(streams))
+        seen += step.documents
+    assert sorted(seen) == list(range(len(corpus.documents)))
+    tasks = list(memory_tasks(corpus, [0] * len(corpus.documents), least))
+    assert [key for task in tasks for key in task.keys] == seen
+
+
+def test_question_of_full_size_is_a_round_of_its_own() -> None:
+    documents = [Document(id=f"{s}{t}", stream=s, position=t, timestamp=None, text="") for s in "ab" for t in range(3)]
+    probes = [
+        Probe(id=f"{s}{t}{q}", question_id="q", stream=s, position=t, question="", options=None, form="short")
+        for s in "ab" for t in range(3) for q in range(100)
+    ]  # fmt: skip
+    steps = answering(Corpus(Path(), documents, probes))
+    assert [(len(s.documents), len(s.probes)) for s in steps] == [(1, 100)] * 6
+
+
+# ---------------------------------------------------------------- an honest container
+
+
+def test_cell_is_published_complete_and_in_order(catalog: Catalog) -> None:
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    ids = [(p["probe_id"], p["trial"]) for p in predictions(catalog)]
+    expected = [p.id for p in Corpus.read(Layout(catalog.results).dataset("toy")).probes]
+    assert ids == [(probe, trial) for probe in expected for trial in (0, 1)]
+    assert manifest == verify_folder(Layout(catalog.results).cell(ECHO))
+    assert manifest.outcomes == {"answered": 30, "unparsed": 30, "error": 0}
+    assert manifest.usage.calls == RECORDS
+    assert manifest.environment.hardware == {"cpu": "scripted"}
+    assert [a.outcome for a in manifest.attempts] == ["complete"]
+    assert not list((catalog.results / "work").rglob("predictions.jsonl"))
+    assert status(catalog) == "done"
+
+
+def test_method_sees_the_answer_key_only_where_its_card_says_so(catalog: Catalog) -> None:
+    for method, gold in (
+        ("echo", None),
+        ("guided", {"probe_id": "a1@2", "answers": [], "outdated": [], "evidence": ["a_c2"]}),
+        ("keen", {"probe_id": "a1@2", "answers": ["answer 1"], "outdated": ["old"], "evidence": ["a_c2"]}),
+    ):
+        cell = Cell("toy", method, "a", "none")
+        run_cell(catalog, cell, runtime=ScriptedRuntime())
+        assert told(catalog, cell)["a1@2"]["gold"] == gold
+
+
+def test_method_with_a_memory_gets_that_after_the_last_arrived_document(catalog: Catalog) -> None:
+    run_artifact(catalog, ArtifactCell("toy", "notes", "a", "none"), runtime=ScriptedRuntime())
+    cell = Cell("toy", "notes", "b", "none")
+    run_cell(catalog, cell, runtime=ScriptedRuntime())
+    memory = told(catalog, cell)["b1@2"]["memory"]
+    assert isinstance(memory, dict)
+    assert (memory["position"], memory["text"]) == (2, "text b0. text b1. text b2. ")
+
+
+def test_cell_without_its_memory_does_not_start(catalog: Catalog) -> None:
+    runtime = ScriptedRuntime()
+    with pytest.raises(UpkeepError, match="the memory is not there"):
+        run_cell(catalog, Cell("toy", "notes", "b", "none"), runtime=runtime)
+    assert runtime.starts == 0
+
+
+def test_published_cell_of_the_same_identity_is_reused(catalog: Catalog) -> None:
+    first = run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    runtime = ScriptedRuntime()
+    assert run_cell(catalog, ECHO, runtime=runtime) == first
+    assert runtime.starts == 0
+    assert status(catalog) == "reused"
+
+
+@pytest.mark.parametrize("change", ["force", "code", "dataset", "tampered", "file missing"])
+def test_anything_else_is_run_again(catalog: Catalog, change: str) -> None:
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    folder = Layout(catalog.results).cell(ECHO)
+    match change:
+        case "code":
+            (catalog.root / "methods/echo/method.py").write_text("# edited")
+        case "dataset":
+            write_toy(catalog, "other text")
+        case "tampered":
+            (folder / "predictions.jsonl").write_bytes(
+                (folder / "predictions.jsonl").read_bytes().replace(b"text", b"TEXT")
+            )
+        case "file missing":
+            (folder / "measured.parquet").unlink()
+    runtime = ScriptedRuntime()
+    run_cell(Catalog(catalog.root), ECHO, change == "force", runtime=runtime)
+    assert runtime.starts == 1
+    verify_folder(folder)
+
+
+def test_two_runs_publish_the_same_bytes(catalog: Catalog) -> None:
+    path = Layout(catalog.results).cell(ECHO) / "predictions.jsonl"
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    first = path.read_bytes()
+    run_cell(catalog, ECHO, force=True, runtime=ScriptedRuntime())
+    assert path.read_bytes() == first
+
+
+def test_container_may_be_slow_to_read_a_round_larger_than_a_pipe(tmp_path: Path) -> None:
+    catalog = make_repository(tmp_path)
+    write_toy(catalog, "x" * 90_000)
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra="time.sleep(0.2)"))
+    assert len(predictions(catalog)) == 30
+
+
+# ---------------------------------------------------------------- before anything starts
+
+
+def refused(catalog: Catalog, cell: Cell) -> UpkeepError:
+    runtime = ScriptedRuntime()
+    with pytest.raises(UpkeepError) as caught:
+        run_cell(catalog, cell, runtime=runtime)
+    assert runtime.starts == 0
+    assert_nothing_published(catalog)
+    return caught.value
+
+
+def test_dataset_with_a_wrong_hash_stops_with_both_hashes(catalog: Catalog) -> None:
+    path = Layout(catalog.results).dataset("toy") / "probes.parquet"
+    path.write_bytes(path.read_bytes() + b"x")
+    error = refused(catalog, ECHO)
+    assert error.where == path
+    assert str(error.expected).startswith("sha256 ")
+    assert str(error.found).startswith("sha256 ")
+    assert error.expected != error.found
+    assert error.remedy == "./upkeep dataset build toy"
+
+
+def test_dataset_that_is_not_built_is_named(catalog: Catalog) -> None:
+    (Layout(catalog.results).dataset("toy") / "card.json").unlink()
+    assert refused(catalog, ECHO).remedy == "./upkeep dataset build toy"
+
+
+def test_unknown_method_and_variant_are_named_with_what_there_is(catalog: Catalog) -> None:
+    assert "did you mean echo" in str(refused(catalog, Cell("toy", "ecko", "a", "none")))
+    assert "has no variant 'z'" in str(refused(catalog, Cell("toy", "echo", "z", "none")))
+
+
+MODEL = "{{label: M, summary: s, source: path, location: weights, context_length: 100, gpus: {gpus}}}"
+
+
+def add_model(catalog: Catalog, gpus: int) -> Catalog:
+    root = catalog.root
+    (root / "models").mkdir()
+    (root / "models/m.yaml").write_text(MODEL.format(gpus=gpus))
+    card = root / "methods/echo/method.yaml"
+    card.write_text(card.read_text().replace("model: false", "model: true"))
+    return Catalog(root)
+
+
+def test_model_without_weights_is_refused_before_anything_starts(catalog: Catalog) -> None:
+    catalog = add_model(catalog, gpus=0)
+    error = refused(catalog, Cell("toy", "echo", "a", "m"))
+    assert "no weights of the model 'm'" in str(error)
+    assert error.remedy == "./upkeep model fetch m"
+
+
+def test_missing_gpu_is_refused_before_anything_starts(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = add_model(catalog, gpus=2)
+    weights = catalog.root / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    record = {"model": "m", "path": str(weights), "sha256": "0" * 64}
+    (catalog.results / "models").mkdir()
+    (catalog.results / "models/m.json").write_text(json.dumps(record))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    error = refused(catalog, Cell("toy", "echo", "a", "m"))
+    assert "needs 2 GPUs" in str(error)
+    assert error.found == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert run_cell(catalog, Cell("toy", "echo", "a", "m"), runtime=ScriptedRuntime()).usage.calls == RECORDS
+
+
+# ---------------------------------------------------------------- a container that fails
+
+
+def test_container_that_dies_is_continued_after_its_last_whole_line(catalog: Catalog) -> None:
+    runtime = ScriptedRuntime("die", 23, once=True)
+    manifest = run_cell(catalog, ECHO, runtime=runtime)
+    assert runtime.starts == 2
+    assert [(a.outcome, a.lines) for a in manifest.attempts] == [("failed", 23), ("complete", RECORDS)]
+    assert "exit status 9\nsomething broke" in str(manifest.attempts[0].reason)
+    assert len(predictions(catalog)) == RECORDS
+
+
+def test_container_that_dies_without_progress_is_not_tried_again(catalog: Catalog) -> None:
+    runtime = ScriptedRuntime("die", 0)
+    with pytest.raises(UpkeepError, match=r"ended early, with 0 of 60 records done") as caught:
+        run_cell(catalog, ECHO, runtime=runtime)
+    assert runtime.starts == 1
+    assert "something broke" in str(caught.value.found)
+    assert "continues" in str(caught.value.remedy)
+    assert_nothing_published(catalog)
+    assert status(catalog) == "failed"
+
+
+def test_next_command_continues_where_a_failed_one_stood(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 40), retries=0)
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 10))
+    assert [a.lines for a in manifest.attempts] == [40, RECORDS]
+
+
+def test_work_of_another_identity_is_not_continued(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 40), retries=0)
+    write_toy(catalog, "other text")
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    assert [a.lines for a in manifest.attempts] == [RECORDS]
+    assert all("other text" in str(p["response"]) for p in predictions(catalog))
+
+
+def test_exit_code_zero_proves_nothing(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError, match="ended early, with 0 of 60"):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra="sys.exit(0)"))
+    assert_nothing_published(catalog)
+
+
+def test_exit_code_after_the_last_record_is_on_record_and_no_failure(catalog: Catalog) -> None:
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime(after="sys.exit(4)"))
+    assert "exit status 4" in str(manifest.attempts[0].reason)
+
+
+def test_container_that_does_not_end_is_ended(catalog: Catalog) -> None:
+    runtime = ScriptedRuntime(after="time.sleep(3600)")
+    manifest = run_cell(catalog, ECHO, runtime=runtime, limits=Limits(exit_s=0.05))
+    assert "did not end" in str(manifest.attempts[0].reason)
+
+
+def test_container_that_stands_still_is_ended_and_continued(catalog: Catalog) -> None:
+    runtime = ScriptedRuntime("hang", 12, once=True)
+    manifest = run_cell(catalog, ECHO, runtime=runtime, limits=Limits(stall_s=0.5))
+    assert "nothing new for 0.5 s" in str(manifest.attempts[0].reason)
+    assert manifest.attempts[0].lines == 12
+
+
+def test_container_that_takes_too_long_is_ended(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = ScriptedRuntime("hang", 12)
+    monkeypatch.setattr(supervise, "MINUTE_S", 0.002)
+    with pytest.raises(UpkeepError, match="not done in time") as caught:
+        run_cell(catalog, ECHO, runtime=runtime)
+    assert "240 minutes" in str(caught.value.expected)
+    assert_nothing_published(catalog)
+
+
+# ---------------------------------------------------------------- a container that lies
+
+HOSTILE = {
+    "invalid utf-8": ("raw.replace(b'whole', b'wh\\xff')", "invalid UTF-8"),
+    "not json": ("b'hello\\n'", "not JSON"),
+    "nan": ("raw.replace(b'0.5', b'NaN')", "field `score`: not a number"),
+    "wrong type": ("raw.replace(b'\"whole\"', b'3')", "field `parse`: wrong type"),
+    "duplicate": ("raw + raw", "a second line for probe"),
+    "unknown probe": ('raw.replace(b\'"probe_id": "\', b\'"probe_id": "z\')', "unknown probe"),
+    "later probe": (
+        "json.dumps(record | {'probe_id': 'a0@5', 'retrieved': []}).encode() + b'\\n'",
+        "a line for probe 'a0@5', trial 1",
+    ),
+    "unknown document": ("raw.replace(b'_c', b'_x', 1)", "field `retrieved[0].id`: unknown document"),
+    "later document": ("raw.replace(b'_c0', b'_c3', 1)", "field `retrieved[0].id`: this document had not arrived"),
+    "trial out of range": ("raw.replace(b'\"trial\": ', b'\"trial\": 9')", "no such trial"),
+    "line too long": ("b' ' * (9 << 20)", "line too long"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_line_is_refused_with_file_and_line_and_nothing_is_published(catalog: Catalog, kind: str) -> None:
+    raw, problem = HOSTILE[kind]
+    runtime = ScriptedRuntime("raw", 7, raw=raw)
+    with pytest.raises(UpkeepError) as caught:
+        run_cell(catalog, ECHO, runtime=runtime)
+    assert problem in caught.value.problem
+    assert str(caught.value.where).endswith("predictions.jsonl:9" if kind == "duplicate" else "predictions.jsonl:8")
+    assert caught.value.remedy
+    assert runtime.starts == 1, "who lies is not asked again"
+    assert_nothing_published(catalog)
+    assert status(catalog) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [("fill", "the writable folder is too large"), ("shrink", "has shrunk"), ("long", "line too long")],
+)
+def test_bounds_of_the_output_are_enforced(catalog: Catalog, fault: str, problem: str) -> None:
+    with pytest.raises(UpkeepError, match=problem):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(fault, 13), limits=Limits(stall_s=30))
+    assert_nothing_published(catalog)
+
+
+def test_output_that_becomes_a_link_is_not_followed(catalog: Catalog) -> None:
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    honest = predictions(catalog)
+    run_cell(catalog, ECHO, force=True, runtime=ScriptedRuntime("link", 13))
+    assert predictions(catalog) == honest
+
+
+def test_torn_line_after_the_last_record_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError, match="truncated last line"):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(after="os.write(out, b'{\"probe')"))
+    assert_nothing_published(catalog)
+
+
+def test_manifest_of_a_container_is_not_looked_at(catalog: Catalog) -> None:
+    write = "open(os.path.join(cell['output'], 'manifest.json'), 'w').write('{}')"
+    assert run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=write)).cell == str(ECHO)
+
+
+@pytest.mark.parametrize("report", ["'{}'", "'x' * 2_000_000", "'{\"engine\": NaN}'"])
+def test_report_about_the_machine_is_validated_too(catalog: Catalog, report: str) -> None:
+    write = f"open(os.path.join(cell['output'], 'engine.json'), 'w').write({report})"
+    with pytest.raises(UpkeepError) as caught:
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=write))
+    assert "engine.json" in str(caught.value.where)
+
+
+# ---------------------------------------------------------------- locks and signals
+
+
+def test_second_process_on_the_same_cell_is_refused(catalog: Catalog) -> None:
+    work = Layout(catalog.results).work("cells", ECHO)
+    with locked(work), pytest.raises(UpkeepError, match="another process"):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+
+
+def test_lock_file_that_is_left_over_blocks_nobody(catalog: Catalog) -> None:
+    work = Layout(catalog.results).work("cells", ECHO)
+    work.mkdir(parents=True)
+    (work / "lock").touch()
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_ends_the_container_and_keeps_what_is_done(catalog: Catalog, number: signal.Signals) -> None:
+    runtime = ScriptedRuntime("hang", 20)
+    work = Layout(catalog.results).work("cells", ECHO)
+
+    def when_under_way() -> None:
+        while not (work / "predictions.jsonl").exists() or (work / "predictions.jsonl").read_bytes().count(b"\n") < 20:
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=when_under_way)
+    sender.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(catalog, ECHO, runtime=runtime)
+    sender.join()
+    assert status(catalog) == "stopped"
+    assert_nothing_published(catalog)
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 10))
+    assert [(a.outcome, a.lines) for a in manifest.attempts] == [("killed", 20), ("complete", RECORDS)]
+
+
+def test_handlers_of_signals_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stoppable():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+# ---------------------------------------------------------------- artifacts
+
+
+def test_memory_is_made_once_and_shared(catalog: Catalog) -> None:
+    artifact = ArtifactCell("toy", "notes", "a", "none")
+    manifest = run_artifact(catalog, artifact, runtime=ScriptedRuntime("die", 5, once=True))
+    assert manifest.outcomes == {"remembered": sum(n for n, _ in STREAMS.values()), "error": 0}
+    runtime = ScriptedRuntime()
+    assert run_artifact(catalog, artifact, runtime=runtime) == manifest
+    assert runtime.starts == 0
+    lines = (Layout(catalog.results).memory(artifact) / "memory.jsonl").read_bytes().splitlines()
+    texts = [msgspec.json.decode(line)["text"] for line in lines[:3]]
+    assert texts == ["text a0. ", "text a0. text a1. ", "text a0. text a1. text a2. "]
+
+
+@pytest.fixture
+def trainer(catalog: Catalog) -> Iterator[tuple[Catalog, ArtifactCell]]:
+    card = catalog.root / "methods/notes/method.yaml"
+    card.write_text(card.read_text().replace("kind: memory", "kind: model"))
+    yield Catalog(catalog.root), ArtifactCell("toy", "notes", "c", "none")
+
+
+TRAIN = """
+model = os.path.join(cell["output"], "model")
+os.mkdir(model)
+pairs = open(cell["pairs"]).read()
+for name, text in {FILES}.items():
+    open(os.path.join(model, name), "w").write(text)
+MORE
+os._exit(STATUS)
+"""
+
+
+def training(files: dict[str, str], more: str = "", code: int = 0) -> ScriptedRuntime:
+    source = TRAIN.replace("{FILES}", repr(files)).replace("MORE", more).replace("STATUS", str(code))
+    return ScriptedRuntime(extra=source)
+
+
+def test_trained_model_is_published_without_what_runs_code(trainer: tuple[Catalog, ArtifactCell]) -> None:
+    catalog, artifact = trainer
+    files = {"config.json": "{}", "model.safetensors": "w", "training_args.bin": "pickle", "notes.py": "evil"}
+    manifest = run_artifact(catalog, artifact, runtime=training(files))
+    folder = Layout(catalog.results).trained(artifact)
+    assert set(manifest.files) == {"model/config.json", "model/model.safetensors"}
+    assert {p.name for p in (folder / "model").iterdir()} == {"config.json", "model.safetensors"}
+    assert verify_folder(folder) == manifest
+
+
+@pytest.mark.parametrize(
+    ("runtime", "problem"),
+    [
+        (training({"config.json": "{}"}), "left no model"),
+        (training({"config.json": "{}", "model.safetensors": "w"}, code=3), "the training failed"),
+        (training({"config.json": "{}"}, "os.symlink('/etc/passwd', model + '/model.safetensors')"), "neither file"),
+    ],
+)  # fmt: skip
+def test_bad_training_publishes_nothing(
+    trainer: tuple[Catalog, ArtifactCell], runtime: ScriptedRuntime, problem: str
+) -> None:
+    catalog, artifact = trainer
+    with pytest.raises(UpkeepError, match=problem):
+        run_artifact(catalog, artifact, runtime=runtime)
+    assert not Layout(catalog.results).trained(artifact).exists()

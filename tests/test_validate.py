@@ -1,0 +1,390 @@
+"""Predictions are hostile until validated: every way to be malformed is refused with file, line, field and remedy."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator, validators
+
+from upkeep import validate
+from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Memory, Prediction, Retrieved, Usage
+from upkeep.errors import UpkeepError
+from upkeep.schemas import render, schema, write
+from upkeep.validate import Answers, Memories, check_file, read_predictions, validate_path
+
+PROBES = [f"q{q}@{t}" for t in range(4) for q in range(3)]
+DOCUMENTS = [f"d{i}" for i in range(8)]  # two streams of four
+SCOPE = Answers(PROBES, 1, DOCUMENTS, [0] * 12, [t + 1 for t in range(4) for _ in range(3)])
+
+
+def prediction(probe: str, trial: int = 0, retrieved: tuple[str, ...] = ("d0",)) -> Prediction:
+    return Prediction(
+        probe_id=probe,
+        trial=trial,
+        response="It is in the kitchen.",
+        reasoning=None,
+        answer="kitchen",
+        parse="lenient",
+        finish_reason="stop",
+        retrieved=[Retrieved(id=d, score=1.5, rank=rank) for rank, d in enumerate(retrieved, 1)],
+        usage=Usage(prompt=12, completion=3, calls=1),
+        context=ContextUse(documents=1),
+        error=None,
+        measured=Measured(latency_s=0.25, cached=4),
+    )
+
+
+def lines() -> list[bytes]:
+    return [msgspec.json.encode(prediction(p)) + b"\n" for p in PROBES]
+
+
+def changed(line: bytes, **fields: object) -> bytes:
+    return json.dumps({**json.loads(line), **fields}).encode() + b"\n"
+
+
+def without(line: bytes, field: str) -> bytes:
+    record = json.loads(line)
+    del record[field]
+    return json.dumps(record).encode() + b"\n"
+
+
+def check(path: Path, content: list[bytes]) -> None:
+    path.write_bytes(b"".join(content))
+    check_file(path, Prediction, SCOPE).require_complete()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "predictions.jsonl"
+
+
+def test_complete_predictions_come_back_in_the_order_of_the_probes(file: Path) -> None:
+    shuffled = lines()
+    random.Random(1).shuffle(shuffled)
+    file.write_bytes(b"".join(shuffled))
+    assert [p.probe_id for p in read_predictions(file, PROBES)] == PROBES
+
+
+def test_each_trial_of_each_probe_is_expected_once(file: Path) -> None:
+    both = [prediction(p, trial) for trial in (1, 0) for p in PROBES]
+    file.write_bytes(b"".join(msgspec.json.encode(p) + b"\n" for p in both))
+    assert [(p.probe_id, p.trial) for p in read_predictions(file, PROBES, 2)] == [
+        (p, t) for p in PROBES for t in (0, 1)
+    ]
+
+
+BASE = lines()[4]
+MALFORMED = {
+    "truncated": (BASE[:-30], "truncated last line", "newline"),
+    "no newline at the end": (BASE[:-1], "truncated last line", "newline"),
+    "invalid utf-8": (BASE.replace(b"kitchen.", b"kit\xffhen."), "field `response`: invalid UTF-8", "UTF-8"),
+    "invalid utf-8 in a key": (BASE.replace(b'"trial"', b'"tr\xc3al"'), "invalid UTF-8", "UTF-8"),
+    "lone surrogate": (BASE.replace(b"kitchen.", b"\\ud800"), "field `response`: not JSON", "JSON"),
+    "no json": (b"Traceback (most recent call last):\n", "not JSON", "one JSON object"),
+    "two objects": (BASE[:-1] + BASE, "not JSON", "one JSON object"),
+    "byte order mark": (b"\xef\xbb\xbf" + BASE, "not JSON", "one JSON object"),
+    "empty line": (b"\n", "empty line", "one JSON object"),
+    "array": (b"[]\n", "not an object", "object"),
+    "null": (b"null\n", "not an object", "object"),
+    "nan": (BASE.replace(b"1.5", b"NaN"), "field `score`: not a number", "finite"),
+    "infinity": (BASE.replace(b"1.5", b"-Infinity"), "field `score`: not a number", "finite"),
+    "overflowing number": (BASE.replace(b"1.5", b"1e999"), "field `retrieved[0].score`", "Number out of range"),
+    "boundless integer": (BASE.replace(b'"calls":1', b'"calls":1' + b"0" * 400), "field `usage.calls`", None),
+    "million digits": (BASE.replace(b'"calls":1', b'"calls":1' + b"0" * 1_000_000), "field `usage.calls`", None),
+    "wrong type": (changed(BASE, trial="0"), "field `trial`: wrong type", "int"),
+    "float for an integer": (changed(BASE, trial=0.0), "field `trial`: wrong type", "int"),
+    "true for an integer": (changed(BASE, trial=True), "field `trial`: wrong type", "int"),
+    "negative trial": (changed(BASE, trial=-1), "field `trial`: wrong value", ">= 0"),
+    "trial out of range": (changed(BASE, trial=1), "field `trial`: no such trial", "0 to 0"),
+    "unknown field": (changed(BASE, note="x"), "field `note` is unknown", "schema"),
+    "unknown nested field": (changed(BASE, usage={"prmpt": 1}), "field `usage.prmpt` is unknown", "schema"),
+    "missing field": (without(BASE, "answer"), "field `answer` is missing", "schema"),
+    "unknown choice": (changed(BASE, parse="guess"), "field `parse`", "Invalid enum value 'guess'"),
+    "null answer key": (changed(BASE, probe_id=None), "field `probe_id`: wrong type", "str"),
+    "unknown probe": (changed(BASE, probe_id="q9@9"), "field `probe_id`: unknown probe", "'q9@9'"),
+    "duplicate": (lines()[1], "a second line for probe 'q1@0', trial 0", "the first one is line 2"),
+    "unknown document": (
+        msgspec.json.encode(prediction(PROBES[4], retrieved=("d0", "zzz"))) + b"\n",
+        "field `retrieved[1].id`: unknown document",
+        "'zzz'",
+    ),
+    "document that comes later": (
+        msgspec.json.encode(prediction(PROBES[4], retrieved=("d2",))) + b"\n",
+        "had not arrived",
+        "up to its position",
+    ),
+    "document of another stream": (
+        msgspec.json.encode(prediction(PROBES[4], retrieved=("d5",))) + b"\n",
+        "had not arrived",
+        "the probe's stream",
+    ),
+    "rank from zero": (
+        changed(BASE, retrieved=[{"id": "d0", "score": 1, "rank": 0}]),
+        "field `retrieved[0].rank`",
+        ">= 1",
+    ),
+    "rank gap": (changed(BASE, retrieved=[{"id": "d0", "score": 1, "rank": 2}]), "ranks must count up from 1", "1"),
+    "deep nesting": (b'{"retrieved":' + b"[" * 100_000 + b"\n", "field `retrieved[0]`", "object"),
+    "long answer": (changed(BASE, answer="x" * 100_001), "field `answer`: wrong value", "length <= 100000"),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_malformed_line_is_refused_with_file_line_field_and_remedy(file: Path, kind: str) -> None:
+    line, problem, detail = MALFORMED[kind]
+    content = lines()
+    content[4] = line
+    if not line.endswith(b"\n"):
+        del content[5:]
+    with pytest.raises(UpkeepError) as caught:
+        check(file, content)
+    error = caught.value
+    assert error.where == f"{file}:5"
+    assert problem in error.problem
+    assert detail is None or detail in f"{error.problem}\n{error.expected}\n{error.found}"
+    assert error.expected is not None
+    assert error.remedy
+    assert len(str(error)) < 1000, "a message stays readable whatever is in the file"
+    assert str(error).isprintable() or str(error).replace("\n", "").isprintable()
+
+
+def test_missing_prediction_is_refused_with_number_and_names(file: Path) -> None:
+    with pytest.raises(UpkeepError, match=r"5 of 12 records are missing") as caught:
+        check(file, lines()[:7])
+    assert "probe 'q1@2', trial 0; probe 'q2@2', trial 0; probe 'q0@3', trial 0; ..." in str(caught.value)
+
+
+def test_empty_file_lacks_everything(file: Path) -> None:
+    with pytest.raises(UpkeepError, match="12 of 12"):
+        check(file, [])
+
+
+def test_line_of_two_gigabytes_is_refused_without_reading_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    class Counting:
+        def __init__(self, inner: object) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.inner, name)
+
+        def __enter__(self) -> Counting:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.inner.close()  # type: ignore[attr-defined]
+
+        def readline(self, limit: int) -> bytes:
+            nonlocal read
+            line: bytes = self.inner.readline(limit)  # type: ignore[attr-defined]
+            read += len(line)
+            return line
+
+    original = validate.open_regular
+    monkeypatch.setattr(validate, "open_regular", lambda *a: Counting(original(*a)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with file.open("wb") as out:
+        out.writelines(lines()[:4])
+        out.truncate(2 * 1024**3)
+    with pytest.raises(UpkeepError, match="line too long") as caught:
+        check_file(file, Prediction, SCOPE)
+    assert caught.value.where == f"{file}:5"
+    assert read < 3 * MAX_LINE_BYTES
+
+
+def test_overlong_line_is_refused_by_parallel_readers_too(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    with file.open("wb") as out:
+        out.writelines(lines()[:4])
+        out.truncate(2 * 1024**3)
+    with pytest.raises(UpkeepError, match="line too long") as caught:
+        check_file(file, Prediction, SCOPE)
+    assert caught.value.where == f"{file}:5"
+
+
+@pytest.mark.parametrize("fault", [None, 0, 5, 11, "twice"])
+def test_parallel_readers_find_the_same_as_one(file: Path, monkeypatch: pytest.MonkeyPatch, fault: object) -> None:
+    content = lines()
+    if isinstance(fault, int):
+        content[fault] = b"{}\n"
+    elif fault == "twice":
+        content[10] = content[2]
+    file.write_bytes(b"".join(content))
+
+    def outcome() -> object:
+        try:
+            return list(check_file(file, Prediction, SCOPE).offsets)
+        except UpkeepError as error:
+            return str(error)
+
+    alone = outcome()
+    monkeypatch.setattr(validate, "PARALLEL_BYTES", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    assert outcome() == alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 9))
+def test_ranges_cut_a_file_between_lines_and_lose_nothing(
+    tmp_path_factory: object, sizes: list[int], parts: int
+) -> None:
+    path = tmp_path_factory.mktemp("ranges") / "file"  # type: ignore[attr-defined]
+    content = [b"x" * size + b"\n" for size in sizes]
+    path.write_bytes(b"".join(content))
+    found = []
+    for start, end in validate._ranges(path, None, parts):
+        with validate.open_regular(path) as file:
+            file.seek(start)
+            found += list(validate.read_lines(file, end))
+    assert found == content
+
+
+def test_links_pipes_folders_and_devices_are_no_predictions(tmp_path: Path) -> None:
+    real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
+    real.write_bytes(b"".join(lines()))
+    link.symlink_to(real)
+    os.mkfifo(pipe)
+    for path, kind in (
+        (link, "a symbolic link"),
+        (pipe, "a pipe"),
+        (tmp_path, "a folder"),
+        (Path("/dev/zero"), "device"),
+    ):
+        with pytest.raises(UpkeepError, match="cannot be read") as caught:
+            check_file(path, Prediction, SCOPE)
+        assert kind in str(caught.value.found)
+
+
+def test_file_over_its_bound_is_not_read(file: Path) -> None:
+    file.write_bytes(b"".join(lines()))
+    with pytest.raises(UpkeepError, match="file too large"):
+        check_file(file, Prediction, SCOPE, max_bytes=100)
+
+
+def test_memories_are_checked_as_predictions_are(tmp_path: Path) -> None:
+    path, scope = tmp_path / "memory.jsonl", Memories([("s", 0), ("s", 1)])
+    line = msgspec.json.encode(Memory(stream="s", position=1, text="x", usage=Usage())) + b"\n"
+    path.write_bytes(line)
+    assert check_file(path, Memory, scope).missing == [0]
+    path.write_bytes(line * 2)
+    with pytest.raises(UpkeepError, match="a second line for stream 's', position 1"):
+        check_file(path, Memory, scope)
+    path.write_bytes(line.replace(b":1,", b":2,"))
+    with pytest.raises(UpkeepError, match="no such document"):
+        check_file(path, Memory, scope)
+
+
+# ---------------------------------------------------------------- schemas
+
+
+def test_schema_files_are_those_of_the_records(tmp_path: Path) -> None:
+    folder = Path(__file__).resolve().parents[1] / "schema"
+    assert {p.name for p in folder.iterdir()} == {p.name for p in write(tmp_path)}
+    for name in BOUNDARY:
+        assert (folder / f"{name}.schema.json").read_bytes() == render(name), "run `./upkeep schema`"
+        Draft202012Validator.check_schema(schema(name))
+
+
+# JSON Schema calls 1.0 an integer; the records do not. All else must agree.
+STRICT = validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)(schema("prediction"))
+DECODER = msgspec.json.Decoder(Prediction)
+SAMPLE = json.loads(lines()[0])
+PLACES = [
+    (key,) for key in [*SAMPLE, "other"]
+] + [("usage", "prompt"), ("usage", "x"), ("retrieved", 0), ("retrieved", 0, "rank"), ("retrieved", 0, "score"),
+     ("retrieved", 0, "id"), ("context", "dropped"), ("measured", "latency_s"), ("measured", "cached")]  # fmt: skip
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([2**31, 2**53 - 1, 2**53, 2**64, 10**30, -(10**30), 0.5, -0.5, 0.0, 1e300, 1e9, 1.1e9])
+    | st.sampled_from(["", "x", "stop", "length", "none", "whole", "x" * 400, "x" * 401, "é" * 400, "\U0001f600" * 400])
+    | st.sampled_from(["x" * 10_001, "x" * 100_001, "x" * 1_000_001])
+    | st.lists(st.integers(0, 1), max_size=1)
+    | st.dictionaries(st.sampled_from(["prompt", "calls", "id", "zzz"]), st.integers(-1, 1), max_size=2)
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES | st.just(...)), min_size=1, max_size=2))
+def test_schema_and_records_accept_and_refuse_the_same(mutations: list[tuple[tuple[object, ...], object]]) -> None:
+    record = json.loads(json.dumps(SAMPLE))
+    for place, value in mutations:
+        parent = record
+        for step in place[:-1]:
+            parent = parent.get(step) if isinstance(parent, dict) else parent[step] if parent else None
+            if not isinstance(parent, dict | list) or not parent:
+                return
+        if isinstance(parent, list) != isinstance(place[-1], int):
+            return
+        if value is ...:
+            if isinstance(parent, list) or place[-1] in parent:
+                del parent[place[-1]]
+        else:
+            parent[place[-1]] = value
+    line = json.dumps(record).encode()
+    try:
+        DECODER.decode(line)
+        accepted = True
+    except msgspec.DecodeError:
+        accepted = False
+    assert accepted == STRICT.is_valid(json.loads(line))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(BASE) - 1), st.binary(max_size=3), st.integers(0, 3))
+def test_no_damaged_byte_leads_to_another_error_than_a_refusal(at: int, put: bytes, cut: int) -> None:
+    line = BASE[:at] + put + BASE[at + cut :]
+    try:
+        record = validate.decode(line, DECODER)
+        SCOPE.key(record)
+    except validate.Refused as refused:
+        assert refused.fault.problem
+        return
+    assert all(math.isfinite(r.score) for r in record.retrieved)
+
+
+# ---------------------------------------------------------------- `upkeep validate`
+
+
+def test_predictions_by_themselves_are_checked_against_the_schema(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(b"".join(lines()))
+    assert re.match(r"12 predictions; .* unknown", validate_path(path))
+    path.write_bytes(b"".join([*lines(), lines()[0]]))
+    with pytest.raises(UpkeepError, match="a second line") as caught:
+        validate_path(path)
+    assert caught.value.where == f"{path}:13"
+
+
+def test_yaml_cards_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "method.yaml"
+    path.write_text("label: x\nvariants: {a: {}}\n")
+    with pytest.raises(UpkeepError, match="papers"):
+        validate_path(path)
+    path.write_text("{label: x, papers: [], summary: s, reference: r, variants: {a: {}}}")
+    assert validate_path(path) == "method.yaml: a valid method"
+    assert validate_path(tmp_path) == "method.yaml: a valid method"
+
+
+def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UpkeepError, match="do not know how to check"):
+        validate_path(tmp_path / "notes.txt")
+    with pytest.raises(UpkeepError, match="nothing that can be checked"):
+        validate_path(tmp_path)
