@@ -1,0 +1,20 @@
+"""The k documents nearest to the question by dense embeddings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from upkeep.cell import LLM, Answer, Context, Document, Method, Probe, Seen, Tools
+from upkeep.cell.retrieval import Dense
+
+
+class RagDense(Method):
+    def __init__(self, parameters: dict[str, Any], tools: Tools) -> None:
+        super().__init__(parameters, tools)
+        self.index = Dense(tools.embedder)
+
+    async def arrive(self, documents: Sequence[Document]) -> None:
+        self.index.add(documents)
+
+    async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
+        found = self.index.search(probe, self.parameters["k"])
+        return await self.read(probe, llm, Context(retrieved=seen.pick(r.id for r in found)), found)

@@ -1,0 +1,25 @@
+"""Engines: what runs a model inside a cell."""
+
+from __future__ import annotations
+
+from upkeep.cell.engines.lockstep import Engine
+from upkeep.contract import CellDescription
+
+
+def load_engine(cell: CellDescription) -> Engine | None:
+    """Start the engine that a cell asks for; None for a method that calls no model.
+
+    Raises:
+        ValueError: the cell names an engine but no model, or the model cannot run on it.
+    """
+    if cell.engine.name == "none":
+        return None
+    if cell.model_spec is None or cell.model_path is None:
+        raise ValueError(f"engine {cell.engine.name!r} needs a model, but the cell has none")
+    if cell.engine.name == "vllm":
+        from upkeep.cell.engines.vllm_engine import VllmEngine
+
+        return VllmEngine(cell.model_path, cell.model_spec, cell.engine)
+    from upkeep.cell.engines.transformers_engine import TransformersEngine
+
+    return TransformersEngine(cell.model_path, cell.model_spec, cell.engine)

@@ -1,0 +1,64 @@
+"""Reading the final answer out of a model's raw text (OAKS, B.2.1 and C.1.5).
+
+Pure functions, linear in the length of the text: what they read comes from a model and may be anything.
+"""
+
+from __future__ import annotations
+
+import re
+
+from upkeep.cell.prompts import get_prompt
+from upkeep.contract import Parse
+
+# An answer marker in any dress: `## Answer:`, `**Final Answer**:`, `"answer": `. Bounded, so that it cannot backtrack.
+_MARKER = re.compile(r"(?<![^\W_])answer[*_\"'`#” \t]{0,8}[:：]", re.IGNORECASE)
+_DEMANDED = re.compile(r"## Answer:\Z")
+_DRESS = " \t\r\n*_\"'`#“”{}"
+# A capital letter that stands alone, markup and punctuation aside.
+_LETTER = re.compile(r"(?<![^\W_])[A-Z](?![^\W_])")
+# `I` as a word ("I choose C", "I'm sure"), not as the ninth option ("I", "I.", "I is right").
+_PRONOUN = re.compile(r"I(?:['’]|\s+(?!is\b)[a-z])")
+_LONGEST = 100_000
+"""Characters of an answer that are kept, the limit of the prediction's schema; no gold answer comes near it."""
+
+
+def read_answer(prompt: str, response: str) -> tuple[str | None, Parse]:
+    """The answer that a response gives, and how it was read.
+
+    Both forms look after the last answer marker, in any spelling; `marker` says that it was exactly `## Answer:`,
+    `lenient` that it was another.
+
+    - `short` (OAKS-B): everything after the marker, or the `whole` output where there is none.
+    - `choice` (OAKS-N): the first capital letter that stands alone after the marker; the pronoun `I` is not taken for
+      one, as the official release does. No marker or no letter: no answer.
+
+    Args:
+        prompt: name of the dataset's prompt.
+        response: the model's text, reasoning removed.
+
+    Returns:
+        The answer, or None where none can be read (it counts as wrong), and the kind of reading.
+
+    Raises:
+        ValueError: there is no such prompt.
+    """
+    found, tail = _after_marker(response)
+    if get_prompt(prompt).form == "choice":
+        letter = _letter(tail) if found != "whole" else None
+        return (letter, found) if letter else (None, "none")
+    answer = tail.strip(_DRESS)[:_LONGEST] if found != "whole" else tail.strip()[:_LONGEST]
+    return (answer, found) if answer else (None, "none")
+
+
+def _after_marker(text: str) -> tuple[Parse, str]:
+    last = None
+    for last in _MARKER.finditer(text):  # noqa: B007 (the last one is wanted)
+        pass
+    if last is None:
+        return "whole", text
+    demanded = _DEMANDED.search(text, max(0, last.end() - len("## Answer:")), last.end())
+    return "marker" if demanded else "lenient", text[last.end() :]
+
+
+def _letter(text: str) -> str | None:
+    return next((m.group() for m in _LETTER.finditer(text) if not _PRONOUN.match(text, m.start())), None)

@@ -1,0 +1,505 @@
+"""Claims about the engines: lock-step order, exact tokens, and answers that do not depend on the cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from upkeep.cell.engines.lockstep import (
+    Engine,
+    EngineDied,
+    Generate,
+    Generated,
+    Handle,
+    Request,
+    call_seed,
+    lockstep,
+    split_reasoning,
+)
+from upkeep.cell.make_model import tiny_llama
+from upkeep.cell.method import Message, PromptTooLong
+from upkeep.cell.tokens import SEGMENT_TOKENS, ChatTokens, TokenPrompt, shared_segments
+from upkeep.contract import EngineSettings, ModelSpec, Sampling
+
+torch = pytest.importorskip("torch")
+
+
+def spec(**changes: object) -> ModelSpec:
+    fields = {
+        "label": "tiny",
+        "summary": "",
+        "source": "rule",
+        "location": "tiny_llama",
+        "context_length": 20_000,
+        "sampling": Sampling(max_tokens=8),
+    }
+    return ModelSpec(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_llama(folder)
+    return folder
+
+
+WORDS = "the captain took a coin and went to the harbour while nobody in the old house was looking at him".split()  # noqa: SIM905
+
+
+def document(n: int, words: int = 300) -> str:
+    """Prose of about `words` words, different for each n."""
+    return " ".join(WORDS[(i * (n + 3) + i // 7) % len(WORDS)] for i in range(words)) + f". Part {n} ends here."
+
+
+def chat(documents: int, question: str, words: int = 300) -> list[Message]:
+    parts = ["## Context:\n", *(("\n" if i else "") + document(i, words) for i in range(documents))]
+    return [
+        Message(role="system", parts=["Read the text and answer. " * 8]),
+        Message(role="user", parts=[*parts, f"\n\n## Question:\n{question}"]),
+    ]
+
+
+# ---------------------------------------------------------------- models made by rule
+
+
+def test_a_rule_makes_the_same_bytes_each_time(tiny: Path, tmp_path: Path) -> None:
+    tiny_llama(tmp_path)
+    assert {p.name: p.read_bytes() for p in tiny.iterdir()} == {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+
+def test_another_seed_makes_another_model(tiny: Path, tmp_path: Path) -> None:
+    tiny_llama(tmp_path, seed=1)
+    assert (tiny / "model.safetensors").read_bytes() != (tmp_path / "model.safetensors").read_bytes()
+
+
+def test_every_user_may_read_a_made_model(tiny: Path) -> None:
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in tiny.iterdir())
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def _tokenizer(kind: str) -> object:
+    """Small BPE tokenizers of the families in use: they differ in what they split before merging."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="?"))
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if kind == "gpt2":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    elif kind == "qwen":
+        pattern = (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+            r"\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+    elif kind == "metaspace":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        alphabet = [chr(c) for c in range(32, 127)]
+    elif kind == "unsplit":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<|end|>", "?"], initial_alphabet=sorted(alphabet), show_progress=False
+    )
+    tokenizer.train_from_iterator([document(i) + "\n\n" for i in range(20)], trainer)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def families(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ChatTokens]:
+    found = {"tiny": ChatTokens(str(tiny), spec())}
+    for kind in ("gpt2", "qwen", "metaspace", "unsplit"):
+        folder = tmp_path_factory.mktemp(kind)
+        shutil.copytree(tiny, folder, dirs_exist_ok=True)
+        _tokenizer(kind).save(str(folder / "tokenizer.json"))  # type: ignore[attr-defined]
+        found[kind] = ChatTokens(str(folder), spec())
+    return found
+
+
+def whole(tokens: ChatTokens, messages: Sequence[Message]) -> list[int]:
+    """The reference: the whole templated text tokenised at once."""
+    text = tokens.tokenizer.apply_chat_template(
+        [{"role": m["role"], "content": "".join(m["parts"])} for m in messages],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    return tokens.encode(text)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    parts=st.lists(
+        st.builds(
+            lambda head, n, tail: head + document(n, 20) * (n % 3) + tail,
+            st.text(alphabet="ab é\u0301\n\t .,'s<|end>1中", max_size=12),
+            st.integers(0, 20),
+            st.text(alphabet="ab é\u0301\n\t .,'s<|end>1中", max_size=12),
+        ),
+        max_size=8,
+    )
+)
+@pytest.mark.parametrize("kind", ["tiny", "gpt2", "qwen", "metaspace", "unsplit"])
+def test_tokens_of_the_pieces_are_the_tokens_of_the_whole(
+    families: dict[str, ChatTokens], kind: str, parts: list[str]
+) -> None:
+    messages = [Message(role="user", parts=parts)]
+    assert families[kind].prompt(messages).ids() == whole(families[kind], messages)
+
+
+@pytest.mark.parametrize("kind", ["tiny", "gpt2", "qwen"])
+def test_prompts_of_one_interval_share_all_but_the_question(families: dict[str, ChatTokens], kind: str) -> None:
+    a, b = (families[kind].prompt(chat(3, q)) for q in ("Where is the coin?", "Who left?"))
+    shared = shared_segments(a.segments, b.segments)
+    assert shared == len(a.segments) - 1 == len(b.segments) - 1
+    assert len(a.segments[-1]) < len(families[kind].encode("\n\n## Question:\nWhere is the coin?")) + 20
+
+
+@pytest.mark.parametrize("kind", ["tiny", "gpt2", "qwen"])
+def test_the_next_interval_shares_all_earlier_documents(families: dict[str, ChatTokens], kind: str) -> None:
+    a, b = (families[kind].prompt(chat(n, "Where is the coin?")) for n in (3, 4))
+    assert shared_segments(a.segments, b.segments) == len(a.segments) - 1
+
+
+def test_no_segment_is_longer_than_the_bound(families: dict[str, ChatTokens]) -> None:
+    prompt = families["tiny"].prompt(chat(1, "?", words=5000))
+    assert max(map(len, prompt.segments)) == SEGMENT_TOKENS
+
+
+def test_a_template_that_trims_still_gives_exact_tokens(tiny: Path) -> None:
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}"
+    tokens = ChatTokens(str(tiny), spec(chat_template=template))
+    messages = [Message(role="user", parts=["  \n", document(1), "\n" + document(2), "  "])]
+    text = "[user] " + "".join(messages[0]["parts"]).strip() + "\n"
+    assert tokens.prompt(messages).ids() == tokens.encode(text)
+
+
+def test_decoding_leaves_the_stop_token_out(tiny: Path) -> None:
+    tokens = ChatTokens(str(tiny), spec())
+    (stop,) = tokens.stop_ids
+    assert tokens.decode([*tokens.encode("the house"), stop]) == "the house"
+
+
+# ---------------------------------------------------------------- lock-step
+
+
+class Recorder(Engine):
+    """Answers everything that is queued in one step; remembers its batches."""
+
+    name, version = "recorder", "1"
+
+    def __init__(self, tokens: ChatTokens, fail: bool = False) -> None:
+        super().__init__(tokens, 20_000)
+        self.queue: list[Request] = []
+        self.batches: list[list[str]] = []
+        self.fail = fail
+
+    def add(self, request: Request) -> None:
+        self.queue.append(request)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.queue)
+
+    def step(self) -> list[tuple[Request, Generated | list[float] | Exception]]:
+        if self.fail:
+            raise RuntimeError("out of memory")
+        batch, self.queue = self.queue, []
+        self.batches.append([self.tokens.decode(r.prompt.ids()) for r in batch])
+        return [(r, Generated(self.tokens.encode("yes"), "stop", 0)) for r in batch]
+
+
+@pytest.fixture
+def recorder(families: dict[str, ChatTokens]) -> Recorder:
+    return Recorder(families["tiny"])
+
+
+def ask(engine: Engine, text: str) -> asyncio.Future[object]:
+    handle = Handle(engine, spec(), 0, text)
+    return asyncio.ensure_future(handle.chat([Message(role="user", parts=[text])]))
+
+
+def asked(batch: list[str]) -> list[str]:
+    return [text.strip().removeprefix("\n") for text in batch]
+
+
+def test_a_step_waits_until_no_coroutine_can_go_on(recorder: Recorder) -> None:
+    async def probe(name: str, hops: int) -> None:
+        for _ in range(hops):  # some coroutines take longer to come to their question
+            await asyncio.sleep(0)
+        await asyncio.gather(ask(recorder, f"{name}1"), ask(recorder, f"{name}2"))
+        await ask(recorder, f"{name}3")
+
+    async def main() -> None:
+        await asyncio.gather(probe("a", 0), probe("b", 50), probe("c", 7))
+
+    with lockstep(recorder) as loop:
+        loop.run(main())
+    assert [len(batch) for batch in recorder.batches] == [6, 3]
+
+
+def test_batches_are_the_same_in_every_run(families: dict[str, ChatTokens]) -> None:
+    def batches() -> list[list[str]]:
+        engine = Recorder(families["tiny"])
+
+        async def probe(n: int) -> None:
+            for i in range(n % 4):
+                await ask(engine, f"{n}.{i}")
+
+        async def main() -> None:
+            await asyncio.gather(*(probe(n) for n in range(30)))
+
+        with lockstep(engine) as loop:
+            loop.run(main())
+        return engine.batches
+
+    assert batches() == batches()
+
+
+def test_a_dying_engine_ends_the_run(families: dict[str, ChatTokens]) -> None:
+    engine = Recorder(families["tiny"], fail=True)
+
+    async def main() -> None:
+        try:
+            await ask(engine, "hello")
+        except Exception:  # a method that catches everything does not hide it
+            return
+
+    with pytest.raises(EngineDied, match="out of memory"), lockstep(engine) as loop:
+        loop.run(main())
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_it_is_sent(recorder: Recorder) -> None:
+    async def main() -> None:
+        handle = Handle(recorder, spec(context_length=40), 0, "p")
+        fits = handle.count_prompt([Message(role="user", parts=["hello"])])
+        handle.context_length = fits + handle.sampling.max_tokens
+        await handle.chat([Message(role="user", parts=["hello"])])
+        handle.context_length -= 1
+        with pytest.raises(PromptTooLong):
+            await handle.chat([Message(role="user", parts=["hello"])])
+        assert handle.usage.calls == 1
+
+    with lockstep(recorder) as loop:
+        loop.run(main())
+    assert len(recorder.batches) == 1
+
+
+def test_a_request_that_its_coroutine_gave_up_disturbs_nothing(recorder: Recorder) -> None:
+    async def main() -> None:
+        given_up = ask(recorder, "never mind")
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await ask(recorder, "hello")
+
+    with lockstep(recorder) as loop:
+        loop.run(main())
+
+
+def test_a_method_that_calls_no_model_is_told_so() -> None:
+    with pytest.raises(TypeError, match="no model"):
+        asyncio.run(Handle(None, None, 0, "p").chat([]))
+
+
+def test_seeds_differ_by_cell_probe_trial_and_call() -> None:
+    seeds = {call_seed(*key) for key in ((0, "q@1", 0, 0), (1, "q@1", 0, 0), (0, "q@2", 0, 0), (0, "q@1", 1, 0))}
+    seeds |= {call_seed(0, "q@1", 0, 1), call_seed(0, "q@1", 0, 0)}
+    assert len(seeds) == 5
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "reasoning"),
+    [
+        ("plain", "plain", None),
+        ("<think>why</think>\n\nso", "so", "why"),
+        ("why</think>\n\nso", "so", "why"),
+        ("<think></think>so", "so", ""),
+        ("<think>never closed", "", "never closed"),
+        ("a</think>b</think>c", "b</think>c", "a"),
+    ],
+)
+def test_reasoning_is_split_from_the_answer(text: str, answer: str, reasoning: str | None) -> None:
+    assert split_reasoning(text, ("<think>", "</think>")) == (answer, reasoning)
+    assert split_reasoning(text, None) == (text, None)
+
+
+# ---------------------------------------------------------------- transformers
+
+
+def engine(tiny: Path, **changes: object) -> Engine:
+    from upkeep.cell.engines.transformers_engine import TransformersEngine
+
+    return TransformersEngine(str(tiny), spec(), EngineSettings(name="transformers", **changes))  # type: ignore[arg-type]
+
+
+def answers(
+    model: Engine, chats: Sequence[Sequence[Message]], sampling: Sampling | None = None
+) -> list[tuple[str, int, int]]:
+    """(text, prompt tokens, cached tokens) of each chat, asked one after the other."""
+
+    async def main() -> list[tuple[str, int, int]]:
+        found = []
+        for messages in chats:
+            reply = await Handle(model, spec(), 0, messages[-1]["parts"][-1]).chat(messages, sampling)
+            found.append((reply.text, reply.prompt_tokens, reply.cached_tokens))
+        return found
+
+    with lockstep(model) as loop:
+        return loop.run(main())
+
+
+QUESTIONS = ["Where is the coin?", "Who went to the harbour with the captain?", "Was the house old?"]
+CHATS = [chat(n, q) for n in (1, 2, 5) for q in QUESTIONS]
+SAMPLED = Sampling(temperature=0.9, top_p=0.9, top_k=50, max_tokens=12)
+
+
+@pytest.mark.parametrize(
+    "sampling", [None, SAMPLED, Sampling(repetition_penalty=1.3, presence_penalty=0.5, max_tokens=8)]
+)
+def test_an_answer_is_the_same_whatever_was_asked_before(tiny: Path, sampling: Sampling | None) -> None:
+    warm = engine(tiny)
+    forward = [text for text, _, _ in answers(warm, CHATS, sampling)]
+    backward = [text for text, _, _ in answers(warm, CHATS[::-1], sampling)][::-1]
+    cold = [text for text, _, _ in answers(engine(tiny, prefix_cache=False), CHATS, sampling)]
+    assert forward == backward == cold
+    assert len(set(forward)) > 3
+
+
+def test_log_probabilities_are_equal_to_the_last_bit_with_a_cold_and_a_warm_cache(tiny: Path) -> None:
+    text = " ".join(document(n) for n in range(8))
+    model = engine(tiny)
+
+    async def score() -> list[float]:
+        return await Handle(model, spec(), 0, "p").logprobs(text, " and went to the harbour")
+
+    with lockstep(model) as loop:
+        first = loop.run(score())
+    answers(model, CHATS[:2])
+    with lockstep(model) as loop:
+        again, warm = loop.run(score()), loop.run(score())
+    assert first == again == warm
+    assert all(value < 0 for value in first)
+
+
+def test_segmented_logits_are_those_of_one_pass_over_the_whole_prompt(tiny: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = engine(tiny)
+    prompt = model.tokens.prompt(CHATS[-1])
+    assert len(prompt.segments) > 4
+    with torch.inference_mode():
+        logits, _ = model._prefill(prompt.segments)  # type: ignore[attr-defined]
+        reference = AutoModelForCausalLM.from_pretrained(tiny)(torch.tensor([prompt.ids()])).logits[0, -1:]
+    assert torch.allclose(logits, reference, atol=1e-3)
+
+
+def test_log_probabilities_are_those_of_the_plain_model(tiny: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = engine(tiny)
+    tokens = model.tokens
+    a, b = tokens.encode("the captain took"), tokens.encode(" a coin and went")
+
+    async def score() -> list[float]:
+        return await Handle(model, spec(), 0, "p").logprobs("the captain took", " a coin and went")
+
+    with lockstep(model) as loop:
+        found = loop.run(score())
+    with torch.inference_mode():
+        logits = AutoModelForCausalLM.from_pretrained(tiny)(torch.tensor([a + b])).logits[0].log_softmax(-1)
+    wanted = [logits[len(a) - 1 + i, token].item() for i, token in enumerate(b)]
+    assert found == pytest.approx(wanted, abs=1e-4)
+
+
+def test_each_interval_computes_its_new_document_and_its_questions_alone(tiny: Path) -> None:
+    model = engine(tiny)
+    found = answers(model, CHATS)
+    assert found[0][2] == 0
+    assert model.computed == sum(prompt - cached for _, prompt, cached in found)
+    once = found[-1][1] + sum(
+        len(model.tokens.encode(f"\n\n## Question:\n{messages[-1]['parts'][-1]}")) + 20 for messages in CHATS
+    )
+    assert model.computed <= once
+
+
+def test_without_prefix_cache_everything_is_computed(tiny: Path) -> None:
+    model = engine(tiny, prefix_cache=False)
+    assert all(cached == 0 for _, _, cached in answers(model, CHATS[:3]))
+
+
+def test_asking_the_same_again_computes_only_the_last_segment(tiny: Path) -> None:
+    (first, length, _), (second, _, cached) = answers(engine(tiny), [CHATS[-1], CHATS[-1]])
+    assert first == second
+    assert length - 60 < cached < length
+
+
+def test_generation_stops_at_the_stop_token_and_counts_it(tiny: Path) -> None:
+    model = engine(tiny)
+    prompt = model.tokens.prompt(CHATS[0])
+    ids = list(_generate(model, prompt).ids)
+    assert len(ids) == 4
+    model.tokens.stop_ids = frozenset({ids[2]})
+    stopped = _generate(model, prompt)
+    assert (list(stopped.ids), stopped.finish_reason) == (ids[: ids.index(ids[2]) + 1], "stop")
+    assert ids[2] not in model.tokens.encode(model.tokens.decode(stopped.ids))
+
+
+def _generate(model: Engine, prompt: TokenPrompt) -> Generated:
+    async def main() -> Generated:
+        future: asyncio.Future[Generated] = asyncio.get_running_loop().create_future()
+        model.add(Generate(prompt, Sampling(max_tokens=4), 0, future))
+        return await future
+
+    with lockstep(model) as loop:
+        return loop.run(main())
+
+
+def test_sampling_parameters_do_what_they_say() -> None:
+    from upkeep.cell.engines.transformers_engine import Sampler
+
+    logits = torch.tensor([0.0, 3.0, 2.9, -1.0])
+    cpu = torch.device("cpu")
+
+    def draws(sampling: Sampling, prompt: Sequence[int] = ()) -> set[int]:
+        return {Sampler(sampling, seed, prompt, cpu).pick(logits) for seed in range(60)}
+
+    assert draws(Sampling()) == {1}
+    assert draws(Sampling(repetition_penalty=2.0), prompt=[1]) == {2}
+    assert draws(Sampling(temperature=1.0, top_k=1)) == {1}
+    assert draws(Sampling(temperature=1.0, min_p=0.5)) == {1, 2}
+    assert draws(Sampling(temperature=1.0, top_p=0.9)) == {1, 2}
+    assert draws(Sampling(temperature=5.0)) == {0, 1, 2, 3}
+    presence = Sampler(Sampling(presence_penalty=1.0), 0, [1], cpu)
+    assert [presence.pick(logits), presence.pick(logits)] == [1, 2]
+
+
+def test_a_model_whose_state_cannot_be_cut_back_is_refused(tiny: Path, tmp_path: Path) -> None:
+    from transformers import AutoConfig
+
+    from upkeep.cell.engines.transformers_engine import TransformersEngine
+
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    config = AutoConfig.for_model("qwen3_next", num_hidden_layers=4, hidden_size=64, vocab_size=100)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict(), default=str))
+    with pytest.raises(ValueError, match="linear_attention"):
+        TransformersEngine(str(tmp_path), spec(), EngineSettings(name="transformers"))
+
+
+def test_segments_compare_by_content() -> None:
+    a, b, c = array("i", [1, 2]), array("i", [1, 2]), array("i", [3])
+    assert shared_segments([a, c], [b, a]) == 1
+    assert shared_segments([], [a]) == 0

@@ -1,0 +1,579 @@
+"""What every method in `methods/` does: one suite, found by folder, so that a new method is tested with no list edited.
+
+After it the claims of single methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from method_fakes import ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe, text_of
+from upkeep.catalog import Catalog, read_yaml
+from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
+from upkeep.cell.method import PromptTooLong
+from upkeep.cell.prompts import get_prompt
+from upkeep.contract import Document, Memory, MethodCard, ModelSpec, Pair, Usage
+from upkeep.errors import UpkeepError
+from upkeep.new import new_method
+
+METHODS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.yaml"))
+
+
+@cache
+def card(method: str) -> MethodCard:
+    return read_yaml(ROOT / "methods" / method / "method.yaml", MethodCard)
+
+
+VARIANTS = [(method, variant) for method in METHODS for variant in card(method).variants]
+ANSWERING = [(m, v) for m, v in VARIANTS if (a := card(m).artifact) is None or a.kind != "model"]
+
+
+def make(method: str, variant: str, root: Path = ROOT, **tools: Any) -> Method:
+    described = read_yaml(root / "methods" / method / "method.yaml", MethodCard)
+    tools.setdefault("prompt", get_prompt("oaks_babi"))
+    tools.setdefault("embedder", FakeEmbedder() if described.embedder else None)
+    return load(method, root)(dict(described.variants[variant]), Tools(**tools))
+
+
+class Run:
+    """A method led through a stream as the runner leads it: documents arrive one by one, each followed by a probe."""
+
+    def __init__(
+        self,
+        method: str,
+        variant: str,
+        documents: Sequence[Document],
+        llm: FakeLLM | None = None,
+        root: Path = ROOT,
+        **tools: Any,
+    ) -> None:
+        self.llm = llm or FakeLLM()
+        self.prompts: list[list[str]] = []
+        self.answers: list[Answer] = []
+        self.memories: list[str] = []
+        asyncio.run(self._lead(make(method, variant, root, **tools), method, root, documents))
+
+    async def _lead(self, method: Method, name: str, root: Path, documents: Sequence[Document]) -> None:
+        described = read_yaml(root / "methods" / name / "method.yaml", MethodCard)
+        memory = None
+        for n, arrived in enumerate(documents, start=1):
+            if described.artifact and described.artifact.kind == "memory":
+                text = await method.remember(memory.text if memory else "", arrived, self.llm)
+                memory = Memory(stream=arrived.stream, position=arrived.position, text=text, usage=Usage())
+                self.memories.append(text)
+            self.llm.prompts.clear()
+            await method.arrive([arrived])
+            key = gold(arrived.position, arrived.stream) if described.sees != "documents" else None
+            asked = probe(arrived.position, stream=arrived.stream)
+            self.answers.append(await method.answer(asked, Seen(documents[:n], memory, key), self.llm))
+            self.prompts.append(list(self.llm.prompts))
+
+
+def stream(n: int = 7, text: str | None = None) -> list[Document]:
+    return [document(p, text) for p in range(n)]
+
+
+def sentinels(text: str) -> set[int]:
+    return {int(p) for p in re.findall(r"sentinel(\d+)xs", text)}
+
+
+# ---------------------------------------------------------------- every method
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_card_is_valid_and_says_what_it_should(method: str) -> None:
+    described = card(method)
+    assert described.label
+    assert described.summary.endswith(".")
+    assert described.reference
+    assert described.variants
+    known = {key for values in described.variants.values() for key in values}
+    assert set(described.settings) <= known, "tables print parameters that some variant has"
+    assert set(described.artifact.parameters if described.artifact else []) <= known
+    assert set(described.papers) <= {"oaks", "imprintbench", "evolveqa", "prelude", "evowiki"}
+    for embedder in (described.embedder, described.embedder_gpu):
+        assert embedder is None or read_yaml(ROOT / "models" / f"{embedder}.yaml", ModelSpec).role == "embedder"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_readme_and_container_are_there(method: str) -> None:
+    readme = (ROOT / "methods" / method / "README.md").read_text()
+    assert readme.startswith(f"# {method}\n")
+    assert "Variants" in readme
+    for file in ("Dockerfile", "requirements.in", "requirements.lock"):
+        assert (ROOT / "containers" / method / file).is_file()
+
+
+@pytest.mark.parametrize(("method", "variant"), VARIANTS)
+def test_every_variant_can_be_made(method: str, variant: str) -> None:
+    assert isinstance(make(method, variant), Method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_two_variants_are_the_same(method: str) -> None:
+    values = [repr(sorted(v.items())) for v in card(method).variants.values()]
+    assert len(values) == len(set(values))
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_every_probe_is_answered(method: str, variant: str) -> None:
+    run = Run(method, variant, stream())
+    assert len(run.answers) == 7
+    for answer, prompts in zip(run.answers, run.prompts, strict=True):
+        assert answer.response is None or isinstance(answer.response, str)
+        assert bool(prompts) == card(method).model, "a method calls a model if and only if its card says so"
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_no_later_document_reaches_a_prompt(method: str, variant: str) -> None:
+    for position, prompts in enumerate(Run(method, variant, stream()).prompts):
+        assert all(shown <= position for prompt in prompts for shown in sentinels(prompt))
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_what_comes_later_changes_nothing_before(method: str, variant: str) -> None:
+    whole, part = Run(method, variant, stream(7)), Run(method, variant, stream(4))
+    assert whole.prompts[:4] == part.prompts
+    assert whole.answers[:4] == part.answers
+    assert whole.memories[:4] == part.memories
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_two_runs_are_the_same(method: str, variant: str) -> None:
+    first, second = Run(method, variant, stream()), Run(method, variant, stream())
+    assert (first.answers, first.prompts, first.memories) == (second.answers, second.prompts, second.memories)
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_the_question_is_in_the_prompt_and_the_key_is_not(method: str, variant: str) -> None:
+    for prompts in Run(method, variant, stream()).prompts:
+        for prompt in prompts:
+            assert "Where is Mira?" in prompt
+            assert "loft" not in prompt, "an accepted answer that only the key holds"
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_retrieved_documents_are_ranked_and_have_arrived(method: str, variant: str) -> None:
+    for position, answer in enumerate(Run(method, variant, stream()).answers):
+        assert [r.rank for r in answer.retrieved] == list(range(1, len(answer.retrieved) + 1))
+        assert len({r.id for r in answer.retrieved}) == len(answer.retrieved)
+        assert {r.id for r in answer.retrieved} <= {f"s-{p}" for p in range(position + 1)}
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_the_documents_in_the_prompt_are_counted(method: str, variant: str) -> None:
+    run = Run(method, variant, stream())
+    for answer, prompts in zip(run.answers, run.prompts, strict=True):
+        shown = sentinels(prompts[-1]) if prompts else set()
+        if card(method).artifact is None:
+            assert answer.context.documents == len(shown)
+        assert answer.context.dropped == 0
+
+
+HOSTILE = {
+    "empty": "",
+    "one_character": "x",
+    "long": "word " * 5000,
+    "unicode": "Zoë 日本語 🙂 \u202e\u0000 {braces} %s <|end|> ## Answer: trap",
+    "newlines": "\n" * 50,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_odd_documents_are_survived(method: str, variant: str, kind: str) -> None:
+    odd = [
+        Document(id=f"s-{p}", stream="s", position=p, timestamp=None, text=HOSTILE[kind] if p != 1 else "Mira left.")
+        for p in range(3)
+    ]
+    assert len(Run(method, variant, odd).answers) == 3
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_a_context_that_is_too_long_is_made_to_fit_and_what_is_left_out_is_counted(method: str, variant: str) -> None:
+    documents = stream(7, "word " * 200)
+    needed = 40 if not card(method).artifact else 20_000
+    llm = FakeLLM(context_length=500 + needed, max_tokens=20)
+    run = Run(method, variant, documents, llm)  # the fake refuses a prompt that is too long
+    free = Run(method, variant, documents)
+    for fitted, whole in zip(run.answers, free.answers, strict=True):
+        assert fitted.retrieved == whole.retrieved
+        assert fitted.context.documents + fitted.context.dropped == whole.context.documents
+
+
+@pytest.mark.parametrize(("method", "variant"), ANSWERING)
+def test_streams_that_run_side_by_side_do_not_mix(method: str, variant: str) -> None:
+    """The answers about one stream are the same whether or not another one runs."""
+
+    async def both() -> list[Answer]:
+        led, llm, answers = make(method, variant), FakeLLM(), []
+        memory = Memory(stream="s", position=0, text="notes", usage=Usage())
+        for position in range(4):
+            mine = document(position)
+            await led.arrive([document(position, "Mira " * 9, "other"), mine])
+            key = gold(position) if card(method).sees != "documents" else None
+            seen = Seen([document(p) for p in range(position + 1)], memory, key)
+            answers.append(await led.answer(probe(position), seen, llm))
+        assert not any("xother" in prompt for prompt in llm.prompts)
+        return answers
+
+    async def alone() -> list[Answer]:
+        led, llm, answers = make(method, variant), FakeLLM(), []
+        memory = Memory(stream="s", position=0, text="notes", usage=Usage())
+        for position in range(4):
+            await led.arrive([document(position)])
+            key = gold(position) if card(method).sees != "documents" else None
+            seen = Seen([document(p) for p in range(position + 1)], memory, key)
+            answers.append(await led.answer(probe(position), seen, llm))
+        return answers
+
+    assert asyncio.run(both()) == asyncio.run(alone())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_files_name_nothing_of_the_machine_they_were_written_on(method: str) -> None:
+    for path in (ROOT / "methods" / method).glob("*.*"):
+        assert not re.search(r"/(home|root|work|tmp|opt)/", path.read_text()), path
+
+
+# ---------------------------------------------------------------- single methods
+
+
+def shown(run: Run) -> list[set[int]]:
+    return [sentinels(prompts[-1]) for prompts in run.prompts]
+
+
+def test_null_answers_nothing() -> None:
+    assert [a.response for a in Run("null", "default", stream()).answers] == [None] * 7
+
+
+@pytest.mark.parametrize("prompt", ["oaks_babi", "oaks_novel"])
+def test_gold_gives_the_right_answer_in_the_demanded_form(prompt: str) -> None:
+    from upkeep.cell.parsing import read_answer
+
+    answer = "C" if prompt == "oaks_novel" else "three times"
+    seen = Seen([document(0)], gold=gold(0, answers=[answer, "other"]))
+    given = asyncio.run(make("gold", "default", prompt=get_prompt(prompt)).answer(probe(0), seen, FakeLLM()))
+    assert given.response is not None
+    assert read_answer(prompt, given.response) == (answer, "marker")
+
+
+@pytest.mark.parametrize("method", ["gold", "oracle"])
+def test_a_control_without_its_key_fails_instead_of_guessing(method: str) -> None:
+    with pytest.raises(LookupError, match="s-q@0"):
+        asyncio.run(make(method, "default").answer(probe(0), Seen([document(0)]), FakeLLM()))
+
+
+def test_closed_book_shows_no_document() -> None:
+    assert shown(Run("closed_book", "default", stream())) == [set()] * 7
+
+
+def test_oracle_shows_the_evidence_that_has_arrived() -> None:
+    assert shown(Run("oracle", "default", stream(4))) == [{0}, {0, 1}, {1, 2}, {2, 3}]
+
+
+def test_long_context_shows_all_and_drops_the_oldest() -> None:
+    assert shown(Run("long_context", "default", stream(4))) == [{0}, {0, 1}, {0, 1, 2}, {0, 1, 2, 3}]
+    run = Run("long_context", "default", stream(4, "word " * 100), FakeLLM(context_length=500, max_tokens=20))
+    assert shown(run)[-1] in ({1, 2, 3}, {2, 3})
+    assert run.answers[-1].context.dropped == 4 - len(shown(run)[-1])
+
+
+def test_long_context_prompts_extend_one_another() -> None:
+    prompts = [p[-1].split("\n\n## Question")[0] for p in Run("long_context", "default", stream()).prompts]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(prompts))
+
+
+def test_rolling_window_shows_the_latest() -> None:
+    assert shown(Run("rolling_window", "w2", stream(4))) == [{0}, {0, 1}, {1, 2}, {2, 3}]
+
+
+@pytest.mark.parametrize("method", ["rag_bm25", "rag_dense", "rag_hybrid"])
+def test_rag_shows_k_documents_in_order_of_score(method: str) -> None:
+    run = Run(method, "k2", stream())
+    for position, (answer, prompts) in enumerate(zip(run.answers, run.prompts, strict=True)):
+        assert len(answer.retrieved) == min(2, position + 1)
+        order = re.findall(r"# chunk index : (\d+), context", prompts[-1])
+        assert [f"s-{p}" for p in order] == [r.id for r in answer.retrieved]
+        assert f"Current Head Index : {position}, question: " in prompts[-1]
+
+
+@pytest.mark.parametrize("method", ["rag_bm25", "rag_dense", "rag_hybrid"])
+def test_rag_finds_the_document_that_the_question_is_about(method: str) -> None:
+    documents = [document(p, f"{'Zoltan hid the astrolabe' if p == 3 else 'rain fell on hills'}") for p in range(8)]
+    led = make(method, "k1")
+
+    async def ask() -> Answer:
+        await led.arrive(documents)
+        return await led.answer(probe(7, "Who hid the astrolabe?"), Seen(documents), FakeLLM())
+
+    assert [r.id for r in asyncio.run(ask()).retrieved] == ["s-3"]
+
+
+def test_rag_rolling_window_retrieves_only_from_before_the_window() -> None:
+    run = Run("rag_rolling_window", "k2w2", stream())
+    for position, (answer, prompts) in enumerate(zip(run.answers, run.prompts, strict=True)):
+        assert len(answer.retrieved) == min(2, max(0, position - 1))
+        assert {r.id for r in answer.retrieved} <= {f"s-{p}" for p in range(position - 1)}
+        recent = sentinels(prompts[-1].split("# Recent Chunks: ")[1])
+        assert recent == {p for p in (position - 1, position) if p >= 0}
+
+
+def test_settings_give_the_keys_of_the_published_tables() -> None:
+    def setting(method: str, variant: str) -> str:
+        values = card(method).variants[variant]
+        return ";".join(f"{key}={values[key]}" for key in card(method).settings if key in values)
+
+    assert setting("rag_dense", "k30") == "k=30"
+    assert setting("rolling_window", "w30") == "window=30"
+    assert setting("rag_rolling_window", "k15w15") == "k=15;window=15"
+    assert setting("long_context", "default") == ""
+    assert setting("rag_hybrid", "k5") == "k=5"
+    assert setting("sft", "lora") == "adapter=lora"
+    assert setting("sft", "full") == ""
+
+
+# ---------------------------------------------------------------- memory_scaffold
+
+
+class Writer(FakeLLM):
+    """Answers with a memory of the text it was given, as long as it may."""
+
+    def __init__(self, words: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.words = words
+        self.samplings: list[Sampling | None] = []
+
+    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None) -> Reply:
+        await super().chat(messages, sampling)
+        self.samplings.append(sampling)
+        text = text_of(messages).split("# Next text")[-1]
+        return Reply(" ".join((text.split() * 2000)[: self.words]), None, "stop", 1, 1, 0)
+
+
+def test_the_memory_is_all_that_a_paper_variant_reads() -> None:
+    run = Run("memory_scaffold", "budget256", stream(), Writer(30))
+    for memory, prompts in zip(run.memories, run.prompts, strict=True):
+        assert f"- Memory:\n{memory}\n" in prompts[-1]
+        assert "chunk index" not in prompts[-1]
+
+
+def test_each_document_updates_the_memory_of_the_one_before() -> None:
+    llm = Writer(30)
+    first = asyncio.run(make("memory_scaffold", "budget256").remember("", document(0), llm))
+    asyncio.run(make("memory_scaffold", "budget256").remember(first, document(1), llm))
+    assert "(empty)" in llm.prompts[0]
+    assert f"# Memory so far\n{first}\n" in llm.prompts[1]
+    assert "# Next text\nsentinel1xs" in llm.prompts[1]
+
+
+@pytest.mark.parametrize(("variant", "limit"), [("budget256", 512), ("budget1024", 2048), ("budget4096", 8192)])
+def test_one_rewriting_may_take_twice_the_budget_and_8192_tokens_at_most(variant: str, limit: int) -> None:
+    llm = Writer(30)
+    asyncio.run(make("memory_scaffold", variant).remember("", document(0), llm))
+    assert [s and s.max_tokens for s in llm.samplings] == [limit]
+
+
+def test_a_memory_over_budget_is_cut_at_the_budget() -> None:
+    memory = asyncio.run(make("memory_scaffold", "budget256").remember("", document(0), Writer(500)))
+    assert len(memory.split()) == 256
+
+
+def test_a_document_beside_which_the_memory_does_not_fit_is_given_in_pieces() -> None:
+    words = " ".join(f"w{n}" for n in range(3000))
+    llm = Writer(30, context_length=2000)
+    asyncio.run(make("memory_scaffold", "budget256").remember("", document(0, words), llm))
+    given = [word for prompt in llm.prompts for word in prompt.split("# Next text")[1].split()]
+    assert given == ["sentinel0xs", *words.split()]
+    assert 1 < len(llm.prompts) <= 8
+
+
+def test_a_budget_beyond_the_model_is_refused() -> None:
+    with pytest.raises(PromptTooLong, match="4096 tokens"):
+        asyncio.run(make("memory_scaffold", "budget4096").remember("", document(0), FakeLLM(context_length=4096)))
+
+
+def test_one_memory_serves_several_variants() -> None:
+    catalog = Catalog.__new__(Catalog)
+    catalog.root, catalog._cards = ROOT, {}
+    assert catalog.artifact_key("memory_scaffold", "budget256_k5") == "budget256"
+    assert catalog.artifact_key("memory_scaffold", "budget1024") == "budget1024"
+    memories = {v: Run("memory_scaffold", v, stream(), Writer(30)).memories for v in ("budget256", "budget256_k5")}
+    assert memories["budget256"] == memories["budget256_k5"]
+    run = Run("memory_scaffold", "budget256_k5", stream(), Writer(30))
+    assert len(run.answers[-1].retrieved) == 5
+
+
+def test_a_memory_that_failed_is_an_error_and_not_an_empty_memory() -> None:
+    failed = Memory(stream="s", position=0, text="", usage=Usage(), error="out of memory")
+    for memory in (failed, None):
+        with pytest.raises(LookupError, match="no memory of s"):
+            asyncio.run(make("memory_scaffold", "budget256").answer(probe(0), Seen([document(0)], memory), FakeLLM()))
+
+
+# ---------------------------------------------------------------- sft
+
+FACTS = {"Mira": "attic", "Zoltan": "cellar", "Anna": "harbour", "Peter": "tower", "Kofi": "garden", "Lena": "market"}
+PAIRS = [Pair(question=f"Where is {name}?", answer=place) for name, place in FACTS.items()]
+TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama", context_length=2048, trained=False)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for package in ("torch", "transformers", "trl", "peft", "datasets", "tokenizers"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    from upkeep.cell.make_model import tiny_llama
+
+    folder = tmp_path_factory.mktemp("base")
+    tiny_llama(folder, vocabulary=1024)
+    return folder
+
+
+def train(base: Path, output: Path, variant: str, model: ModelSpec = TINY, seed: int = 0, **parameters: Any) -> Path:
+    tools = Tools(get_prompt("oaks_babi"), seed=seed)
+    load("sft")(card("sft").variants[variant] | parameters, tools).train(model, base, PAIRS, output)
+    return output
+
+
+def right_answers(folder: Path) -> int:
+    """Facts that the model in `folder` gives, greedily, when `closed_book` asks."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+
+    class Tiny(FakeLLM):
+        async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None) -> Reply:
+            chat = [{"role": m["role"], "content": "".join(m["parts"])} for m in messages]
+            asked = tokenizer.apply_chat_template(
+                chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+            )
+            output = network.generate(**asked, max_new_tokens=16, do_sample=False)
+            text = tokenizer.decode(output[0, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+            return Reply(text, None, "stop", 0, 0, 0)
+
+    async def ask(name: str) -> str | None:
+        method = make("closed_book", "default")
+        return (await method.answer(probe(5, f"Where is {name}?"), Seen([document(0)]), Tiny())).response
+
+    return sum(asyncio.run(ask(name)) == f"## Answer: {place}" for name, place in FACTS.items())
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_a_trained_model_answers_facts_that_its_base_did_not(base: Path, tmp_path: Path) -> None:
+    before = weights(base)
+    trained = train(base, tmp_path / "model", "lora_tiny")
+    assert right_answers(base) == 0
+    assert right_answers(trained) > len(FACTS) / 2, "two layers of random weights confuse a fact now and then"
+    assert weights(base) == before, "the base is left as it was"
+
+
+@pytest.mark.parametrize("variant", ["lora", "full"])
+def test_a_trained_model_is_one_more_plain_model(base: Path, tmp_path: Path, variant: str) -> None:
+    trained = train(base, tmp_path / "model", variant, learning_rate=1e-2)
+    files = {p.name for p in trained.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
+    assert not any("adapter" in name for name in files), "adapters are merged"
+    old, new = (json.loads((f / "config.json").read_text()) for f in (base, trained))
+    assert new["architectures"] == old["architectures"]
+    assert new["vocab_size"] == old["vocab_size"]
+    assert weights(trained) != weights(base)
+    from transformers import AutoTokenizer
+
+    chat = [{"role": "user", "content": "Where is Mira?"}]
+    assert (
+        len({AutoTokenizer.from_pretrained(f).apply_chat_template(chat, tokenize=False) for f in (base, trained)}) == 1
+    )
+
+
+def test_training_depends_on_the_seed_and_on_nothing_else(base: Path, tmp_path: Path) -> None:
+    made = [weights(train(base, tmp_path / str(n), "lora_tiny", seed=s, epochs=2)) for n, s in enumerate((0, 0, 1))]
+    assert made[0] == made[1]
+    assert made[0] != made[2]
+
+
+def test_the_cards_chat_template_is_trained_on_and_saved(base: Path, tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    model = msgspec.structs.replace(TINY, chat_template=template)
+    trained = train(base, tmp_path / "model", "lora", model, epochs=1)
+    from transformers import AutoTokenizer
+
+    assert AutoTokenizer.from_pretrained(trained).chat_template == template
+
+
+def test_training_on_no_pairs_is_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no pairs"):
+        make("sft", "lora").train(TINY, base, [], tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+# ---------------------------------------------------------------- the base class
+
+
+def test_documents_that_have_not_arrived_cannot_be_picked() -> None:
+    with pytest.raises(KeyError):
+        Seen([document(0)]).pick(["s-1"])
+
+
+def test_a_method_without_a_role_says_so() -> None:
+    base = Method({}, Tools(get_prompt("oaks_babi")))
+    with pytest.raises(TypeError, match="answers no probes"):
+        asyncio.run(base.answer(probe(0), Seen([]), FakeLLM()))
+    with pytest.raises(TypeError, match="keeps no memory"):
+        asyncio.run(base.remember("", document(0), FakeLLM()))
+
+
+def test_a_question_that_is_too_long_alone_is_an_error() -> None:
+    asked = probe(0, "why " * 500)
+    with pytest.raises(PromptTooLong):
+        asyncio.run(make("long_context", "default").answer(asked, Seen([document(0)]), FakeLLM(context_length=300)))
+
+
+# ---------------------------------------------------------------- upkeep new method
+
+
+def test_a_new_method_works_at_once(repository: Path) -> None:
+    written = new_method(repository, "my_method2")
+    assert {p.relative_to(repository).as_posix() for p in written} == {
+        *(f"methods/my_method2/{f}" for f in ("method.yaml", "method.py", "README.md")),
+        *(f"containers/my_method2/{f}" for f in ("Dockerfile", "requirements.in", "requirements.lock")),
+    }
+    assert load("my_method2", repository).__name__ == "MyMethod2"
+    assert "my_method2" in Catalog(repository).methods
+    run = Run("my_method2", "w3", stream(), root=repository)
+    assert shown(run)[-1] == {4, 5, 6}
+    for path in written:
+        assert not re.search(r"new_method|NewMethod|long_context|LongContext", path.read_text()), path
+
+
+@pytest.mark.parametrize("name", ["", "2x", "My", "a-b", "a b", "../x", "a/b", "class", "x" * 61, "é", "a\n", "_a"])
+def test_a_bad_name_is_refused_and_nothing_written(repository: Path, name: str) -> None:
+    before = set(repository.rglob("*"))
+    with pytest.raises(UpkeepError, match="no name for a method"):
+        new_method(repository, name)
+    assert set(repository.rglob("*")) == before
+
+
+def test_nothing_is_overwritten(repository: Path) -> None:
+    new_method(repository, "mine")
+    (repository / "methods" / "mine" / "method.py").write_text("my work")
+    with pytest.raises(UpkeepError, match="there already"):
+        new_method(repository, "mine")
+    assert (repository / "methods" / "mine" / "method.py").read_text() == "my work"
+    with pytest.raises(UpkeepError, match="there already"):
+        new_method(repository, "rag_dense")

@@ -1,0 +1,192 @@
+"""How a probe and its documents become a chat, and what is left out when they do not fit."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from method_fakes import FakeLLM, document, probe, text_of
+from upkeep.cell import Context
+from upkeep.cell.prompts import PROMPTS, fit, get_prompt
+from upkeep.contract import Document
+
+BABI = get_prompt("oaks_babi")
+
+
+def user(context: Context, **other: object) -> list[str]:
+    return BABI.messages(probe(7, **other), context)[-1]["parts"]
+
+
+def test_plain_documents_are_joined_by_newlines_and_the_question_comes_last() -> None:
+    documents = [document(0, "a"), document(1, "b")]
+    assert "".join(user(Context(recent=documents))) == (
+        "## Context:\nsentinel0xs a\nsentinel1xs b\n\n## Question:\nWhere is Mira?"
+    )
+
+
+def test_retrieved_documents_show_their_index_and_the_question_the_head_index() -> None:
+    assert "".join(user(Context(retrieved=[document(5, "b"), document(2, "a")]))) == (
+        "## Context:\n- Retrieved context:\n# chunk index : 5, context: sentinel5xs b\n"
+        "# chunk index : 2, context: sentinel2xs a\n\n## Question:\nCurrent Head Index : 7, question: Where is Mira?"
+    )
+
+
+def test_retrieved_and_recent_documents_stand_in_two_blocks() -> None:
+    assert "".join(user(Context(retrieved=[document(2, "a")], recent=[document(6, "b"), document(7, "c")]))) == (
+        "## Context:\n- Retrieved context:\n# chunk index : 2, context: sentinel2xs a\n\n"
+        "# Recent Chunks: sentinel6xs b\nsentinel7xs c\n\n"
+        "## Question:\nCurrent Head Index : 7, question: Where is Mira?"
+    )
+
+
+def test_without_any_block_there_is_no_context_and_no_rule_to_rely_on_one() -> None:
+    system, asked = BABI.messages(probe(7), Context())
+    assert asked["parts"] == ["## Question:\nWhere is Mira?"]
+    assert "text" not in "".join(system["parts"])
+
+
+def test_an_empty_block_is_still_a_context() -> None:
+    system, asked = BABI.messages(probe(7), Context(recent=[]))
+    assert system["parts"] == [BABI.system]
+    assert asked["parts"][0] == "## Context:\n"
+
+
+def test_a_later_prompt_extends_the_parts_of_an_earlier_one() -> None:
+    documents = [document(p) for p in range(9)]
+    shorter, longer = user(Context(recent=documents[:5])), user(Context(recent=documents))
+    assert longer[: len(shorter) - 1] == shorter[:-1]
+    assert len(shorter) == 1 + 5 + 1, "heading, one part a document, question"
+
+
+def test_questions_of_one_interval_differ_in_the_last_part_alone() -> None:
+    context = Context(recent=[document(0), document(1)])
+    assert user(context, question="Who?")[:-1] == user(context, question="How many?")[:-1]
+
+
+def test_options_get_letters_in_their_order() -> None:
+    prompt = get_prompt("oaks_novel")
+    asked = prompt.messages(probe(0, options=["the attic", "the hall"], form="choice"), Context(recent=[]))[-1]
+    assert asked["parts"][-1].endswith("\n\n## Options:\nA. the attic\nB. the hall")
+
+
+def test_more_options_than_letters_are_refused() -> None:
+    with pytest.raises(ValueError, match="27 options"):
+        BABI.messages(probe(0, options=["x"] * 27), Context(recent=[]))
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_a_users_text_is_taken_word_for_word(name: str) -> None:
+    prompt = get_prompt(name, " {my} text \n")
+    for context in (Context(), Context(recent=[document(0)])):
+        assert prompt.messages(probe(0), context)[0]["parts"] == [" {my} text \n"]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=lambda p: p.name)
+def test_every_prompt_demands_the_marked_answer_line(prompt: object) -> None:
+    for text in (prompt.system, prompt.closed):  # type: ignore[attr-defined]
+        assert "`## Answer: <" in text
+
+
+def test_braces_in_documents_and_questions_are_left_as_they_are() -> None:
+    assert "{context} %s {0}" in text_of(
+        BABI.messages(probe(0, "{question}"), Context(recent=[document(0, "{context} %s {0}")]))
+    )
+
+
+# ---------------------------------------------------------------- fit
+
+
+def shown(context: Context, budget: int, llm: FakeLLM | None = None) -> Context:
+    llm = llm or FakeLLM(max_tokens=10)
+    llm.context_length = budget + llm.sampling.max_tokens
+    messages, kept = fit(BABI, probe(99), context, llm)
+    assert BABI.messages(probe(99), kept) == messages
+    return kept
+
+
+def size(context: Context) -> int:
+    return FakeLLM().count_prompt(BABI.messages(probe(99), context))
+
+
+def test_what_fits_is_shown_whole_and_counted_once() -> None:
+    llm = FakeLLM()
+    context = Context(recent=[document(p) for p in range(20)])
+    assert fit(BABI, probe(99), context, llm)[1] == context
+    assert llm.exact_counts == 1, "long prompts are not tokenised again for every probe"
+
+
+def test_the_oldest_plain_documents_go_first() -> None:
+    documents = [document(p) for p in range(20)]
+    kept = shown(Context(recent=documents), size(Context(recent=documents[13:])))
+    assert kept.recent == documents[13:]
+
+
+def test_the_lowest_ranked_retrieved_documents_go_first() -> None:
+    ranked = [document(p) for p in (5, 17, 3, 8, 1)]
+    assert shown(Context(retrieved=ranked), size(Context(retrieved=ranked[:2]))).retrieved == ranked[:2]
+
+
+def test_retrieved_documents_go_before_recent_ones() -> None:
+    ranked, recent = [document(p) for p in (5, 2, 3)], [document(p) for p in (10, 11, 12)]
+    whole = Context(retrieved=ranked, recent=recent)
+    assert shown(whole, size(Context(retrieved=ranked[:1], recent=recent))) == Context(
+        retrieved=ranked[:1], recent=recent
+    )
+    assert shown(whole, size(Context(retrieved=[], recent=recent[1:]))) == Context(retrieved=[], recent=recent[1:])
+
+
+def test_memory_is_never_cut() -> None:
+    context = Context(memory="much to remember " * 50, retrieved=[document(p) for p in range(5)])
+    assert shown(context, size(context) - 1).memory == context.memory
+    assert shown(context, 1).retrieved == []
+
+
+def test_a_document_longer_than_the_limit_leaves_an_empty_context() -> None:
+    assert shown(Context(recent=[document(0, "word " * 5000)]), 300).recent == []
+
+
+def odd_tokens(text: str) -> int:
+    """A tokenizer that joins what stands side by side: words with the space before them, runs of newlines."""
+    return len(re.findall(r"\n+| ?\w|[^\w\s]", text))
+
+
+@given(
+    st.lists(st.text(alphabet="ab \n.", max_size=12), max_size=25),
+    st.lists(st.text(alphabet="ab \n.", max_size=12), max_size=10),
+    st.integers(0, 900),
+)
+def test_as_many_documents_as_fit_are_shown_and_not_one_more(recent: list[str], ranked: list[str], budget: int) -> None:
+    llm = FakeLLM(count=odd_tokens)
+    context = Context(
+        recent=[plain(p, text) for p, text in enumerate(recent)],
+        retrieved=[plain(p, text) for p, text in enumerate(ranked)],
+    )
+    kept = shown(context, budget, llm)
+    order = [*reversed(ranked), *recent]
+    fitting = [n for n in range(len(order) + 1) if llm.count_prompt(messages_without(context, n)) <= budget]
+    assert len(kept) == len(order) - min(fitting, default=len(order))
+
+
+def plain(position: int, text: str) -> Document:
+    return Document(id=str(position), stream="s", position=position, timestamp=None, text=text)
+
+
+def messages_without(context: Context, n: int) -> list:  # type: ignore[type-arg]
+    ranked = len(context.retrieved or ())
+    return BABI.messages(
+        probe(99),
+        Context(
+            retrieved=(context.retrieved or [])[: max(0, ranked - n)],
+            recent=(context.recent or [])[max(0, n - ranked) :],
+        ),
+    )
+
+
+def test_a_thousand_documents_take_few_exact_counts() -> None:
+    llm = FakeLLM()
+    documents = [document(p) for p in range(1000)]
+    shown(Context(recent=documents), 3000, llm)
+    assert llm.exact_counts <= 12
