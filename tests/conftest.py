@@ -43,12 +43,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}", yellow=True)
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A copy of what users edit (cards, methods, containers, library), to be changed by a test."""
-    copy = tmp_path / "upkeep"
+def copy_repository(folder: Path) -> Path:
+    """A copy of what users edit (cards, methods, containers, library)."""
+    copy = folder / "upkeep"
     copy.mkdir()
-    for folder in ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules", "src"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules", "src"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Snakefile", copy)
     return copy
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository to be changed by a test."""
+    return copy_repository(tmp_path)

@@ -20,6 +20,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Environment, Pair, Resources
 from upkeep.datasets.store import SCHEMAS, Built, write
 from upkeep.host.runtimes import Handle, Launch, Prepared
+from upkeep.identity import plan_dataset
 from upkeep.paths import Layout
 
 STREAMS = {"a": (6, 3), "b": (4, 2), "c": (5, 1)}
@@ -241,7 +242,7 @@ def write_toy(catalog: Catalog, text: str = "text") -> None:
     folder = Layout(catalog.results).dataset("toy")
     folder.mkdir(parents=True, exist_ok=True)
     pairs = [Pair(question="q", answer="a")]
-    write(folder, Built(*frames, pairs, "words", 3, "ours", {}), "toy", spec)
+    write(folder, Built(*frames, pairs, "words", 3, "ours", {}), "toy", spec, plan_dataset(catalog, "toy"))
 
 
 # ---------------------------------------------------------------- being killed
@@ -250,7 +251,7 @@ def write_toy(catalog: Catalog, text: str = "text") -> None:
 def die_at(event: int, root: Path) -> None:
     """Kill this process by SIGKILL at its `event`-th event: before an operation on a file under `root`, or after it has
     checked a line."""
-    from upkeep.host.supervise import Collected
+    from upkeep.host.watch import Collected
 
     operations, inside, left = ("open", "os.", "shutil.", "subprocess.", "fcntl."), str(root), event
 

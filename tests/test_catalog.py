@@ -75,6 +75,10 @@ def test_a_cell_has_four_names(text: str) -> None:
         (("variants:", "variantz:"), ["method.yaml", "variantz"]),
         (("label: Closed book", "label: 3"), ["method.yaml", "$.label"]),
         (("label: Closed book", "label: [unclosed"), ["method.yaml", "not readable as YAML"]),
+        (("label: Closed book", "label: a\nlabel: b"), ["method.yaml:2", "`label`", "given twice", "lines 1 and 2"]),
+        (("variants:", "variants: &v {a: {}}\nvariants:"), ["method.yaml", "`variants`", "given twice"]),
+        (("default: {}", "default: {n: {k: 1, k: 1}}"), ["method.yaml", "`k`", "given twice"]),
+        (("default: {}", "default: {n: [{k: 1, k: 2}]}"), ["method.yaml", "`k`", "given twice"]),
     ],
 )
 def test_a_malformed_card_names_file_and_field(repository: Path, edit: tuple[str, str], words: list[str]) -> None:
@@ -84,6 +88,15 @@ def test_a_malformed_card_names_file_and_field(repository: Path, edit: tuple[str
         Catalog(repository).method("closed_book")
     for word in words:
         assert word in str(error.value)
+
+
+def test_merged_keys_may_be_given_again(repository: Path) -> None:
+    card = repository / "methods" / "closed_book" / "method.yaml"
+    merged = "default: &a {k: 1, n: &l [1]}\n  b: &b {<<: *a, k: 2, m: *l}\n  c: {<<: [*b, *a], k: 3}"
+    card.write_text(card.read_text().replace("default: {}", merged))
+    variants = Catalog(repository).method("closed_book").variants
+    assert variants["b"] == {"k": 2, "n": [1], "m": [1]}
+    assert variants["c"] == {"k": 3, "n": [1], "m": [1]}
 
 
 def test_a_trained_model_is_named_after_base_and_training() -> None:
@@ -115,6 +128,13 @@ def test_the_environment_overrides_the_configuration(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("UPKEEP_RUNTIME", "abacus")
     with pytest.raises(UpkeepError, match="abacus"):
         Catalog(ROOT)
+
+
+def test_a_users_configuration_may_not_give_a_field_twice(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("suite: oaks\nsuite: mini\n")
+    with pytest.raises(UpkeepError, match="`suite` is given twice"):
+        Catalog(ROOT, own)
 
 
 def test_a_users_configuration_changes_the_fields_it_names_alone(tmp_path: Path) -> None:

@@ -193,6 +193,38 @@ def test_decoding_leaves_the_stop_token_out(tiny: Path) -> None:
     assert tokens.decode([*tokens.encode("the house"), stop]) == "the house"
 
 
+def test_every_end_token_that_the_models_files_name_stops_it(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    (of_tokenizer,) = ChatTokens(str(tiny), spec()).stop_ids
+    config = json.loads((tmp_path / "config.json").read_bytes()) | {"eos_token_id": [of_tokenizer, 7]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for named, ids in (([8, 9], {8, 9}), (8, {8}), (None, set())):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": named, "temperature": 0.1}))
+        assert ChatTokens(str(tmp_path), spec()).stop_ids == {of_tokenizer, 7, *ids}
+    (tmp_path / "generation_config.json").unlink()
+    assert ChatTokens(str(tmp_path), spec()).stop_ids == {of_tokenizer, 7}
+
+
+def test_special_tokens_stay_in_the_text_only_where_the_reasoning_tags_are_made_of_them(
+    tiny: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|channel|>", "<|message|>"]})
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    tokenizer.save_pretrained(tmp_path)
+    tags = ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>")
+    kept = ChatTokens(str(tmp_path), spec(thinking_tags=tags))
+    text = f"{tags[0]}the analysis{tags[1]}the house"
+    ids = kept.encode(text)
+    assert split_reasoning(kept.decode(ids), tags, thinks=False) == ("the house", "the analysis")
+    straight = kept.decode(kept.encode(f"{tags[1]}the analysis"))
+    assert split_reasoning(straight, tags, thinks=False) == ("the analysis", "")
+    plain = ChatTokens(str(tmp_path), spec(thinking_tags=("<think>", "</think>")))
+    assert "<|" not in plain.decode(ids)
+
+
 # ---------------------------------------------------------------- lock-step
 
 
@@ -333,8 +365,26 @@ def test_seeds_differ_by_cell_probe_trial_and_call() -> None:
     ],
 )
 def test_reasoning_is_split_from_the_answer(text: str, answer: str, reasoning: str | None) -> None:
-    assert split_reasoning(text, ("<think>", "</think>")) == (answer, reasoning)
-    assert split_reasoning(text, None) == (text, None)
+    assert split_reasoning(text, ("<think>", "</think>"), thinks=False) == (answer, reasoning)
+    for thinks in (False, True):
+        assert split_reasoning(text, None, thinks=thinks) == (text, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "reasoning"),
+    [
+        ("why, and no end", "", "why, and no end"),
+        ("\n<think>why, and no end", "", "why, and no end"),
+        ("## Answer: 3", "", "## Answer: 3"),
+        ("", "", ""),
+        ("why</think>\n\nso", "so", "why"),
+        ("<think>why</think>so", "so", "why"),
+    ],
+)
+def test_what_a_thinking_model_writes_before_the_closing_tag_is_never_an_answer(
+    text: str, answer: str, reasoning: str
+) -> None:
+    assert split_reasoning(text, ("<think>", "</think>"), thinks=True) == (answer, reasoning)
 
 
 # ---------------------------------------------------------------- transformers

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -11,19 +14,23 @@ import pytest
 
 from host_fakes import make_repository, write_toy
 from upkeep import identity as module
+from upkeep import weights as weights_module
 from upkeep.catalog import ArtifactCell, Catalog, Cell
-from upkeep.contract import CellDescription, Config, DatasetSpec, MethodCard, ModelSpec
+from upkeep.contract import CellDescription, Config, DatasetSpec, MethodCard, ModelSpec, Resources
 from upkeep.errors import UpkeepError
+from upkeep.files import digest
+from upkeep.host import runtimes
 from upkeep.identity import (
     describe,
-    digest,
     identity,
     plan_artifact,
     plan_dataset,
     plan_identity,
     plan_image,
     plan_weights,
+    resources,
 )
+from upkeep.weights import WeightsRecord, hash_folder
 
 ECHO = Cell("toy", "echo", "a", "m")
 CARD = """label: M
@@ -103,6 +110,7 @@ NO_CHANGES = {
     "another method": ("methods/guided/method.py", "# guided", "# edited"),
     "another method's image": ("containers/guided/requirements.lock", "", "c==1"),
     "model's label": ("models/m.yaml", "label: M", "label: N"),
+    "model's memory": ("models/m.yaml", "summary: s", "summary: s\nresources: {memory_gb: 9, minutes: 1}"),
     "licence and cut-off": ("models/m.yaml", "summary: s", "summary: t\nlicence: MIT\ncutoff: '2024-01-01'"),
     "runtime": ("config/config.yaml", "process", "docker"),
     "scoring": ("datasets/toy/dataset.yaml", "metrics: none", "metrics: oaks"),
@@ -229,6 +237,85 @@ def test_image_is_planned_by_the_code_that_is_in_it(root: Path) -> None:
     assert before["guided"] == after["guided"]
 
 
+def test_job_gets_the_larger_of_what_method_and_model_ask_for(root: Path) -> None:
+    edit(root, "methods/echo/method.yaml", "{disk_gb: 1}", "{cpus: 4, memory_gb: 2, minutes: 9, disk_gb: 1}")
+    edit(root, "models/m.yaml", "summary: s", "summary: s\nresources: {cpus: 2, memory_gb: 9, minutes: 5, pids: 700}")
+    for model in ("m", "m+trainer.a"):
+        asked = resources(Catalog(root), "echo", model)
+        assert asked == Resources(cpus=4, memory_gb=9, minutes=9, pids=700, disk_gb=10)
+    assert describe(Catalog(root), ECHO, 3).engine.threads == 4
+
+
+def test_threads_enter_the_identity_on_a_cpu_alone(engine: Path) -> None:
+    for gpus, changes in ((0, True), (1, False)):
+        (engine / "models/m.yaml").write_text(CARD + f"gpus: {gpus}\n")
+        before = both(engine)
+        (engine / "models/m.yaml").write_text(CARD + f"gpus: {gpus}\nresources: {{cpus: 8}}\n")
+        assert describe(Catalog(engine), ECHO, 3).engine.threads == 8
+        assert (both(engine) != before) == changes
+
+
+def test_files_at_a_place_of_the_user_enter_the_plans(root: Path) -> None:
+    (root / "mine").mkdir()
+    (root / "mine/config.json").write_text("{}")
+    edit(root, "config/config.yaml", "process", "process, data: {toy: mine}, models: {m: mine}")
+
+    def plans() -> tuple[str, str]:
+        return plan_dataset(Catalog(root), "toy"), plan_weights(Catalog(root), "m")
+
+    before = plans()
+    (root / "mine/.cache").mkdir()
+    (root / "mine/.cache/lock").touch()
+    assert plans() == before
+    os.utime(root / "mine/config.json", ns=(1, 1))
+    touched = plans()
+    (root / "mine/config.json").write_text("{} ")
+    os.utime(root / "mine/config.json", ns=(1, 1))
+    assert len({*before, *touched, *plans()}) == 6
+
+
+def test_hash_of_weights_leaves_out_what_a_downloader_hides(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("w")
+    before = hash_folder(tmp_path)
+    (tmp_path / ".cache/huggingface").mkdir(parents=True)
+    (tmp_path / ".cache/huggingface/model.metadata").write_text("when")
+    (tmp_path / ".complete").touch()
+    assert hash_folder(tmp_path) == before
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
+    assert hash_folder(tmp_path) != before
+
+
+def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = CARD.replace("source: path\nlocation: weights", "source: rule\nlocation: small")
+    for model in ("m", "e"):
+        (root / f"models/{model}.yaml").write_text(rule)
+    (root / "src/upkeep/cell/make_model.py").write_text("# recipe")
+    both_asked = threading.Barrier(2)
+    made: list[Path] = []
+
+    class Maker:
+        def prepare(self, method: str, engine: str) -> None: ...
+
+        def path_of(self, role: str, path: Path) -> str:
+            return str(path)
+
+        def run_tool(self, prepared: None, arguments: list[str], output: Path) -> None:
+            made.append(output)
+            (output / "config.json").write_text("{}")
+
+    monkeypatch.setattr(runtimes, "detect", lambda _: Maker())
+
+    def fetch(model: str) -> WeightsRecord:
+        both_asked.wait(10)
+        return weights_module.fetch(Catalog(root), model)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(fetch, ("m", "e"))
+    assert len(made) == 1
+    assert (first.path, first.sha256) == (second.path, second.sha256)
+    assert first.path is not None and (Path(first.path) / "config.json").is_file()
+
+
 def test_five_thousand_identities_read_each_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit(
         root,
@@ -238,8 +325,8 @@ def test_five_thousand_identities_read_each_file_once(root: Path, monkeypatch: p
     )
     catalog = Catalog(root)
     read: list[Path] = []
-    original = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), original(path))[1])
+    original = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *how, **more: (read.append(path), original(path, *how, **more))[1])
     plans = {plan_identity(catalog, Cell("toy", "echo", f"v{i}", "m")) for i in range(5000)}
     assert len(plans) == 5000
     assert len(read) == len(set(read))

@@ -5,6 +5,7 @@ After it the claims of single methods.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import itertools
 import json
@@ -24,7 +25,7 @@ from upkeep.cell.method import PromptTooLong
 from upkeep.cell.prompts import get_prompt
 from upkeep.contract import Document, Memory, MethodCard, ModelSpec, Pair, Usage
 from upkeep.errors import UpkeepError
-from upkeep.new import new_method
+from upkeep.new import RESERVED, TEMPLATE, new_method
 
 METHODS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.yaml"))
 
@@ -561,12 +562,57 @@ def test_a_new_method_works_at_once(repository: Path) -> None:
         assert not re.search(r"new_method|NewMethod|long_context|LongContext", path.read_text()), path
 
 
-@pytest.mark.parametrize("name", ["", "2x", "My", "a-b", "a b", "../x", "a/b", "class", "x" * 61, "é", "a\n", "_a"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "2x",
+        "My",
+        "a-b",
+        "a b",
+        "../x",
+        "a/b",
+        "class",
+        "x" * 61,
+        "é",
+        "a\n",
+        "_a",
+        "none",
+        "true",
+        "on",
+        "answer",
+        "context",
+        "document",
+        "llm",
+        "l_l_m",
+        "method",
+        "probe",
+        "seen",
+        "seen_",
+    ],
+)
 def test_a_bad_name_is_refused_and_nothing_written(repository: Path, name: str) -> None:
     before = set(repository.rglob("*"))
     with pytest.raises(UpkeepError, match="no name for a method"):
         new_method(repository, name)
     assert set(repository.rglob("*")) == before
+
+
+def test_a_new_methods_class_never_shadows_an_import(repository: Path) -> None:
+    imported = {
+        alias.name.lower()
+        for node in ast.walk(ast.parse((TEMPLATE / "method.py").read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported and imported <= RESERVED
+
+
+def test_a_new_name_that_holds_the_templates_is_written_as_given(repository: Path) -> None:
+    new_method(repository, "long_context_new_method")
+    assert load("long_context_new_method", repository).__name__ == "LongContextNewMethod"
+    copied = (repository / "containers" / "long_context_new_method" / "Dockerfile").read_text()
+    assert "methods/long_context_new_method /methods/long_context_new_method" in copied
 
 
 def test_nothing_is_overwritten(repository: Path) -> None:

@@ -469,6 +469,14 @@ def test_reasoning_is_kept_apart(bench: Bench, tiny: Path) -> None:
     assert found.response == text.partition(tag)[2].lstrip("\n")
 
 
+def test_reasoning_that_did_not_end_is_no_answer(bench: Bench, tiny: Path) -> None:
+    bench.method(CHAT)
+    bench.run(rounds(1, ["a"]), **model(tiny, thinking="on", thinking_tags=("<none>", "</none>")))
+    (found,) = bench.predictions()
+    assert (found.response, found.answer, found.parse, found.error) == ("", None, "none", None)
+    assert found.reasoning
+
+
 def test_a_prompt_that_cannot_fit_is_a_failure_of_its_probe(bench: Bench, tiny: Path) -> None:
     bench.method(CHAT)
     bench.run(rounds(1, ["a"]), **model(tiny, context_length=20))
@@ -560,9 +568,14 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(benc
     setup = model(tiny) | {"engine": EngineSettings(name="vllm", options={"kv_cache_gib": 0.25})}
     (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(**setup)))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in work)
-    runs = []
-    for _ in range(2):
-        path.unlink()
+    runs: list[list[Prediction]] = []
+    path.unlink()
+    for attempt in ("first", "second", "resumed"):
+        if attempt == "second":
+            path.unlink()
+        if attempt == "resumed":
+            kept = path.read_bytes().splitlines(keepends=True)
+            path.write_bytes(b"".join(kept[::3]) + kept[1][:20])
         subprocess.run(
             [python, "-m", "upkeep.cell", str(bench.output / "cell.json"), str(bench.methods)],
             input=lines,
@@ -570,8 +583,8 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(benc
             check=True,
         )
         runs.append(bench.predictions())
-    first, second = runs
-    assert unmeasured(first) == unmeasured(second)
+    first, second, resumed = runs
+    assert unmeasured(first) == unmeasured(second) == unmeasured(resumed)
     assert [p.measured.cached for p in first if p.measured] == [p.measured.cached for p in second if p.measured]
     same = sum(reference[p.probe_id] == p.response for p in first)
     assert same >= 0.8 * len(first)

@@ -681,7 +681,7 @@ def test_a_control_has_no_model_and_no_thinking(catalog: Catalog) -> None:
 
 
 def test_scoring_a_suite_takes_what_is_complete_and_refuses_what_does_not_agree(
-    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+    catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = [
         Cell("oaks_babi_mini", "rag_dense", "k5", "tiny"),
@@ -694,6 +694,7 @@ def test_scoring_a_suite_takes_what_is_complete_and_refuses_what_does_not_agree(
     manifest = results / "cells" / str(cells[0]) / "manifest.json"
     manifest.write_bytes(manifest.read_bytes().replace(str(CELL).encode(), str(cells[0]).encode()))
     write_cell(results / "cells" / str(cells[1]), answered("q", "xz"))  # its manifest names another cell
+    monkeypatch.setattr(score, "identity_of", lambda *_: ("0" * 64, {}))
     scores = score.score_all(catalog, cells)
     assert set(scores["cell"]) == {"", str(cells[0])}
     assert scores.equals(pl.read_parquet(results / "scores" / "scores.parquet"))
@@ -701,6 +702,29 @@ def test_scoring_a_suite_takes_what_is_complete_and_refuses_what_does_not_agree(
     assert "do not agree" in capsys.readouterr().err
     accuracy = scores.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all").row(0, named=True)
     assert (accuracy["value"], accuracy["model"], accuracy["setting"]) == (50, "Tiny", "k=5;thinking=on")
+
+
+def test_a_cell_made_with_something_else_than_is_here_now_is_refused(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("oaks_babi_mini", "rag_dense", "k5", "tiny")
+    write_dataset(catalog.results / "datasets" / "oaks_babi_mini", {"q": timeline("xx")})
+    folder = catalog.results / "cells" / str(cell)
+    write_cell(folder, answered("q", "xz"))
+    manifest = folder / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(str(CELL).encode(), str(cell).encode()))
+
+    def missing(*_: object) -> tuple[str, dict[str, str]]:
+        raise UpkeepError("the weights are not there")
+
+    for identity, reason in (
+        (lambda *_: ("1" * 64, {"cell_code": "new"}), "stale: made with other code, data or settings; run it again"),
+        (missing, "the weights are not there"),
+    ):
+        monkeypatch.setattr(score, "identity_of", identity)
+        assert set(score.score_all(catalog, [cell])["cell"]) == {""}
+        assert score.refusals(catalog) == {str(cell): reason}
+    assert "what differs: cell_code" in capsys.readouterr().err
 
 
 def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:

@@ -21,7 +21,8 @@ from upkeep.errors import UpkeepError
 from upkeep.host import supervise
 from upkeep.host.feed import Corpus, answer_tasks, answering, memory_tasks, remembering
 from upkeep.host.status import read_all
-from upkeep.host.supervise import Limits, locked, run_artifact, run_cell, stoppable
+from upkeep.host.supervise import locked, run_artifact, run_cell, stoppable
+from upkeep.host.watch import Limits
 from upkeep.paths import Layout
 from upkeep.validate import verify_folder
 
@@ -189,6 +190,17 @@ def test_published_cell_of_the_same_identity_is_reused(catalog: Catalog) -> None
     assert status(catalog) == "reused"
 
 
+def test_reused_files_are_newer_than_their_inputs(catalog: Catalog) -> None:
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    files = [p for p in Layout(catalog.results).cell(ECHO).iterdir() if p.is_file()]
+    card = Layout(catalog.results).dataset("toy") / "card.json"
+    for file in files:
+        os.utime(file, ns=(1, 1))
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    assert len(files) == 3
+    assert all(file.stat().st_mtime_ns >= card.stat().st_mtime_ns for file in files)
+
+
 @pytest.mark.parametrize("change", ["force", "code", "dataset", "tampered", "file missing"])
 def test_anything_else_is_run_again(catalog: Catalog, change: str) -> None:
     run_cell(catalog, ECHO, runtime=ScriptedRuntime())
@@ -253,6 +265,45 @@ def test_dataset_that_is_not_built_is_named(catalog: Catalog) -> None:
     assert refused(catalog, ECHO).remedy == "./upkeep dataset build toy"
 
 
+def test_dataset_that_was_built_otherwise_is_refused(catalog: Catalog) -> None:
+    (catalog.root / "src/upkeep/datasets/store.py").write_text("# edited")
+    error = refused(Catalog(catalog.root), ECHO)
+    assert "built from other options, code or inputs" in str(error)
+    assert error.remedy == "./upkeep dataset build toy"
+    write_toy(Catalog(catalog.root))
+    run_cell(Catalog(catalog.root), ECHO, runtime=ScriptedRuntime())
+
+
+def test_memory_of_other_code_is_refused(catalog: Catalog) -> None:
+    artifact, cell = ArtifactCell("toy", "notes", "a", "none"), Cell("toy", "notes", "b", "none")
+    run_artifact(catalog, artifact, runtime=ScriptedRuntime())
+    (catalog.root / "methods/notes/method.py").write_text("# edited")
+    catalog = Catalog(catalog.root)
+    error = refused(catalog, cell)
+    assert "the memory was made of something else" in str(error)
+    assert error.remedy == "./upkeep artifact toy/notes/a/none"
+    run_artifact(catalog, artifact, runtime=ScriptedRuntime())
+    run_cell(catalog, cell, runtime=ScriptedRuntime())
+
+
+def test_model_of_another_training_is_refused(catalog: Catalog) -> None:
+    catalog = add_model(catalog, gpus=0)
+    add_weights(catalog)
+    notes = catalog.root / "methods/notes/method.yaml"
+    notes.write_text(notes.read_text().replace("kind: memory", "kind: model").replace("model: false", "model: true"))
+    catalog = Catalog(catalog.root)
+    trained, cell = ArtifactCell("toy", "notes", "c", "m"), Cell("toy", "echo", "a", "m+notes.c")
+    files = {"config.json": "{}", "model.safetensors": "w"}
+    run_artifact(catalog, trained, runtime=training(files))
+    (catalog.root / "methods/notes/method.py").write_text("# edited")
+    catalog = Catalog(catalog.root)
+    error = refused(catalog, cell)
+    assert "the trained model was made of something else" in str(error)
+    assert error.remedy == "./upkeep artifact toy/notes/c/m"
+    run_artifact(catalog, trained, runtime=training(files))
+    assert run_cell(catalog, cell, runtime=ScriptedRuntime()).usage.calls == RECORDS
+
+
 def test_unknown_method_and_variant_are_named_with_what_there_is(catalog: Catalog) -> None:
     assert "did you mean echo" in str(refused(catalog, Cell("toy", "ecko", "a", "none")))
     assert "has no variant 'z'" in str(refused(catalog, Cell("toy", "echo", "z", "none")))
@@ -270,6 +321,15 @@ def add_model(catalog: Catalog, gpus: int) -> Catalog:
     return Catalog(root)
 
 
+def add_weights(catalog: Catalog) -> None:
+    weights = catalog.root / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    record = {"model": "m", "path": str(weights), "sha256": "0" * 64}
+    (catalog.results / "models").mkdir()
+    (catalog.results / "models/m.json").write_text(json.dumps(record))
+
+
 def test_model_without_weights_is_refused_before_anything_starts(catalog: Catalog) -> None:
     catalog = add_model(catalog, gpus=0)
     error = refused(catalog, Cell("toy", "echo", "a", "m"))
@@ -279,18 +339,38 @@ def test_model_without_weights_is_refused_before_anything_starts(catalog: Catalo
 
 def test_missing_gpu_is_refused_before_anything_starts(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = add_model(catalog, gpus=2)
-    weights = catalog.root / "weights"
-    weights.mkdir()
-    (weights / "config.json").write_text("{}")
-    record = {"model": "m", "path": str(weights), "sha256": "0" * 64}
-    (catalog.results / "models").mkdir()
-    (catalog.results / "models/m.json").write_text(json.dumps(record))
+    add_weights(catalog)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     error = refused(catalog, Cell("toy", "echo", "a", "m"))
     assert "needs 2 GPUs" in str(error)
     assert error.found == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     assert run_cell(catalog, Cell("toy", "echo", "a", "m"), runtime=ScriptedRuntime()).usage.calls == RECORDS
+
+
+def test_container_gets_what_its_model_needs(catalog: Catalog) -> None:
+    catalog = add_model(catalog, gpus=0)
+    add_weights(catalog)
+    card = catalog.root / "models/m.yaml"
+    card.write_text(card.read_text().replace("{label", "{resources: {memory_gb: 6, pids: 1024}, label"))
+    runtime = ScriptedRuntime()
+    run_cell(Catalog(catalog.root), Cell("toy", "echo", "a", "m"), runtime=runtime)
+    assert [(one.resources.memory_gb, one.resources.pids) for one in runtime.launches] == [(6, 1024)]
+
+
+def test_unexpected_error_leaves_no_job_running(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    runtime = ScriptedRuntime()
+    monkeypatch.setattr(runtime, "start", broken)
+    with pytest.raises(OSError, match="disk full"):
+        run_cell(catalog, ECHO, runtime=runtime)
+    (one,) = read_all(catalog.results / "status")
+    assert (one.state, one.message) == ("failed", "OSError: disk full")
+    monkeypatch.undo()
+    attempts = run_cell(catalog, ECHO, runtime=runtime).attempts
+    assert [(a.outcome, a.reason) for a in attempts] == [("failed", "OSError: disk full"), ("complete", None)]
 
 
 # ---------------------------------------------------------------- a container that fails

@@ -385,6 +385,25 @@ def test_cells_without_scores_have_a_reason(catalog: Catalog) -> None:
     assert page.pending(catalog, cells, NO_SCORES)["reason"][0] == "failed: out of memory"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        ("memories", "oaks_babi/memory_scaffold/budget256/tiny+sft.lora", "failed: its memory: out of memory"),
+        ("trained", "oaks_babi/sft/lora/tiny", "failed: training tiny+sft.lora: out of memory"),
+        ("datasets", "oaks_babi", "failed: its dataset: out of memory"),
+    ],
+)
+def test_a_cell_whose_inputs_failed_says_which(catalog: Catalog, kind: str, name: str, reason: str) -> None:
+    cell = Cell("oaks_babi", "memory_scaffold", "budget256_k5", "tiny+sft.lora")
+    other = Cell("oaks_novel", "closed_book", "default", "tiny")
+    status = catalog.results / "status" / kind / f"{name}.json"
+    status.parent.mkdir(parents=True)
+    status.write_text('{"state": "running", "message": ""}')
+    assert page.pending(catalog, [cell], NO_SCORES)["reason"].to_list() == ["dataset not available"]
+    status.write_text('{"state": "failed", "message": "out of memory\\nmore"}')
+    assert page.pending(catalog, [cell, other], NO_SCORES)["reason"].to_list() == [reason, "dataset not available"]
+
+
 def test_controls_must_hold_on_every_slice() -> None:
     cells = [Cell("oaks_babi", "null", "default", "none"), Cell("oaks_babi", "gold", "default", "none")]
     own = {"model": "", "setting": "", "label": "c"}

@@ -14,6 +14,7 @@ class Sft(Method):
     def train(self, model: ModelSpec, weights: Path, pairs: Sequence[Pair], output: Path) -> None:
         import torch
         from datasets import Dataset
+        from datasets.table import InMemoryTable
         from peft import LoraConfig
         from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
         from trl import SFTConfig, SFTTrainer
@@ -46,6 +47,8 @@ class Sft(Method):
         )
         batch = min(p["batch"], len(pairs))
         device_batch = min(p["device_batch"], batch)
+        # With a name of its own: the one that datasets would make by pickling the table cannot always be made.
+        rows = InMemoryTable.from_pylist([self._example(pair, model) for pair in pairs])
         with TemporaryDirectory() as scratch:
             arguments = SFTConfig(
                 output_dir=scratch,
@@ -74,7 +77,7 @@ class Sft(Method):
             trainer = SFTTrainer(
                 model=network,
                 args=arguments,
-                train_dataset=Dataset.from_list([self._example(pair, model) for pair in pairs]),
+                train_dataset=Dataset(rows, fingerprint="pairs"),
                 processing_class=tokenizer,
                 peft_config=lora or None,
             )

@@ -10,10 +10,12 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
 from upkeep.contract import CellChoice, Config, DatasetSpec, MethodCard, ModelSpec, Record, Suite
 from upkeep.errors import UpkeepError
@@ -22,23 +24,66 @@ R = TypeVar("R", bound=Record)
 
 CONTROLS = ("null", "gold")
 
+_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def read_yaml(path: Path, kind: type[R]) -> R:
     """Decode a YAML file into a record.
 
     Raises:
-        UpkeepError: the file is missing, is not YAML, or a field is missing, unknown or of a wrong type.
+        UpkeepError: the file is missing, is not YAML, or a field is missing, given twice, unknown or of a wrong type.
     """
     try:
-        return msgspec.yaml.decode(path.read_bytes(), type=kind)
+        return msgspec.convert(_load(path), kind, builtin_types=(datetime, date))
     except FileNotFoundError:
         raise UpkeepError("file not found", where=path, expected=f"a {kind.__name__} in YAML") from None
     except msgspec.ValidationError as error:
         raise UpkeepError(
             str(error), where=path, expected=f"fields as in schema/ ({kind.__name__})", remedy="mend this field"
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UpkeepError(f"not readable as YAML: {error}", where=path) from None
+
+
+def _load(path: Path) -> Any:
+    loader = _Loader(path.read_bytes())
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_repeated_keys(path, node)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _refuse_repeated_keys(path: Path, root: yaml.Node) -> None:
+    """YAML forbids a key twice in one mapping; the parser would silently take the last one."""
+    waiting, known = [root], {id(root)}
+    while waiting:
+        node = waiting.pop()
+        inner: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            inner = node.value
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                inner += [key, value]
+                if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise UpkeepError(
+                        f"the key `{key.value}` is given twice",
+                        where=f"{path}:{line}",
+                        expected="each key once in a mapping",
+                        found=f"lines {lines[key.value]} and {line}",
+                        remedy="keep one of them",
+                    )
+                lines[key.value] = line
+        fresh = [n for n in inner if id(n) not in known]  # an alias leads to a node that is known
+        known.update(map(id, fresh))
+        waiting += fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +306,5 @@ def _folders(parent: Path, card: str) -> list[str]:
 
 def _given(path: Path) -> dict[str, object]:
     """The fields that a partial configuration file sets, checked."""
-    import yaml
-
     read_yaml(path, Config)
-    return yaml.safe_load(path.read_text()) or {}
+    return _load(path) or {}

@@ -186,6 +186,16 @@ class Sampling(Record, frozen=True, kw_only=True):
     max_tokens: Positive = 4096
 
 
+class Resources(Record, frozen=True, kw_only=True):
+    """What a job may use: the larger of what its method and its model ask for, field by field."""
+
+    cpus: Positive = 1
+    memory_gb: Positive = 4
+    pids: Positive = 512
+    minutes: Positive = 240
+    disk_gb: Positive = 10
+
+
 class ModelSpec(Record, frozen=True, kw_only=True):
     """`models/<model>.yaml`: weights or an endpoint, and how it is decoded."""
 
@@ -208,6 +218,8 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     gpus: Count = 0
     """GPUs needed; 0 runs on the CPU."""
+    resources: Resources | None = None
+    """What it needs; a method that needs more of something gets that."""
     sampling: Sampling = Sampling()
     chat_template: str | None = None
     """Jinja text that replaces the tokenizer's chat template."""
@@ -356,6 +368,8 @@ class DatasetCard(Record, frozen=True, kw_only=True):
     files: dict[str, Sha256]
     inputs: dict[str, Sha256] = {}
     """Files that it was built from."""
+    plan: str = ""
+    """Hash of the options, code and inputs that it was built from: another one now, and the dataset is stale."""
     seed: int | None = None
     notes: list[str] = []
 
@@ -385,14 +399,6 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """Name of the answer equivalence in `upkeep.scoring.equivalence`."""
     metrics: str
     """Name of the metric family in `upkeep.scoring`."""
-
-
-class Resources(Record, frozen=True, kw_only=True):
-    cpus: Positive = 1
-    memory_gb: Positive = 4
-    pids: Positive = 512
-    minutes: Positive = 240
-    disk_gb: Positive = 10
 
 
 class Artifact(Record, frozen=True, kw_only=True):

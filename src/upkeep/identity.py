@@ -8,7 +8,6 @@ known before anything is built.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,9 +17,11 @@ import msgspec
 
 from upkeep import weights
 from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
-from upkeep.contract import CellDescription, DatasetCard, EngineSettings, ModelSpec
+from upkeep.contract import CellDescription, DatasetCard, EngineSettings, Manifest, Resources
 from upkeep.errors import UpkeepError
+from upkeep.files import digest, hash_file
 from upkeep.paths import Layout
+from upkeep.validate import read_record
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ MODEL: Fields = {
     "engine": "in",
     "dtype": "in",
     "gpus": "in",
+    "resources": "out",
     "sampling": "in",
     "chat_template": "in",
     "thinking": "in",
@@ -124,11 +126,6 @@ CELL_CODE = (*IMAGE_CODE, "src/upkeep/host/feed.py")
 # ---------------------------------------------------------------- hashing
 
 
-def digest(value: object) -> str:
-    """SHA-256 of a value's canonical JSON."""
-    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
-
-
 _trees: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
 
 
@@ -151,7 +148,21 @@ def _files(root: Path, place: str, without: tuple[str, ...]) -> Iterable[tuple[s
         parts = path.relative_to(root).parts
         hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
         if not hidden and path.suffix != ".pyc" and path.name not in without:
-            yield "/".join(parts), hashlib.sha256(path.read_bytes()).hexdigest()
+            yield "/".join(parts), hash_file(path)
+
+
+def _listing(catalog: Catalog, place: str) -> str:
+    """Hash of names, sizes and times of the files at a user's own place; of the place alone where nothing is there.
+
+    Contents are hashed when they are taken in: they may be hundreds of gigabytes, and a plan is made in no time.
+    """
+    known, key = _trees.setdefault(catalog, {}), ("a user's own", place)
+    if key not in known:
+        start = catalog.root / Path(place).expanduser()
+        found = [(p, p.stat()) for p in (weights.files_of(start) if start.is_dir() else [start]) if p.is_file()]
+        files = [(p.relative_to(start).as_posix(), s.st_size, s.st_mtime_ns) for p, s in found]
+        known[key] = digest([place, files])
+    return known[key]
 
 
 def _part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[str, Any] | None:
@@ -181,7 +192,8 @@ def describe(catalog: Catalog, job: Cell | ArtifactCell, chunk_tokens: int) -> C
         task = "train" if _trains(catalog, job.method) else "remember"
         if task == "remember" and card.artifact is not None:
             parameters = {name: parameters[name] for name in card.artifact.parameters if name in parameters}
-    spec = model_spec(catalog, job.model) if card.model else None
+    spec = catalog.spec(job.model) if card.model else None
+    threads = resources(catalog, job.method, job.model).cpus
     embedder = catalog.embedder(job.method, job.model)
     return CellDescription(
         task=task,
@@ -193,7 +205,7 @@ def describe(catalog: Catalog, job: Cell | ArtifactCell, chunk_tokens: int) -> C
         model_spec=spec,
         model_path=None,
         embedder_spec=catalog.model(embedder) if embedder else None,
-        engine=EngineSettings(name=spec.engine if spec else "none", threads=card.resources.cpus),
+        engine=EngineSettings(name=spec.engine if spec else "none", threads=threads),
         trials=1 if artifact else suite.trials,
         seed=suite.seed,
         chunk_tokens=chunk_tokens,
@@ -203,11 +215,13 @@ def describe(catalog: Catalog, job: Cell | ArtifactCell, chunk_tokens: int) -> C
     )
 
 
-def model_spec(catalog: Catalog, model: str) -> ModelSpec:
-    """A model's card; that of its base where it is a trained one."""
-    while trained := TrainedModel.parse(model):
-        model = trained.base
-    return catalog.model(model)
+def resources(catalog: Catalog, method: str, model: str) -> Resources:
+    """What a job may use: the larger of what its method and its model ask for, field by field."""
+    card = catalog.method(method)
+    asked = [card.resources]
+    if card.model and (wanted := catalog.spec(model).resources):
+        asked.append(wanted)
+    return Resources(**{name: max(getattr(one, name) for one in asked) for name in Resources.__struct_fields__})
 
 
 def _trains(catalog: Catalog, method: str) -> bool:
@@ -232,6 +246,9 @@ def _prompt_text(catalog: Catalog, prompt: str) -> str | None:
 def _told(description: CellDescription) -> dict[str, str]:
     """The parts of an identity that are what the container is told."""
     values = _part(description, DESCRIPTION, "in") or {}
+    if description.model_spec is not None and description.model_spec.gpus:
+        # Beside a GPU, threads decide how fast it is fed; on a CPU, in which order numbers are added.
+        del values["engine"]["threads"]
     parts = {name: value if isinstance(value, str) else _plain(value) for name, value in values.items()}
     parts["prompt_text"] = digest(description.prompt_text) if description.prompt_text is not None else "ours"
     parts["model_spec"] = _plain(_part(description.model_spec, MODEL, "in"))
@@ -272,7 +289,8 @@ def identity(catalog: Catalog, job: Cell | ArtifactCell) -> tuple[str, dict[str,
     if description.task == "train":
         parts["pairs"] = card.files.get("pairs.jsonl", "none")
     if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
-        parts["artifact"] = _memory_sha(catalog, artifact)
+        folder = Layout(catalog.results).memory(artifact)
+        parts["artifact"] = _manifest(artifact, folder, "memory").files["memory.jsonl"]
     return digest(parts), parts
 
 
@@ -292,14 +310,47 @@ def dataset_card(catalog: Catalog, dataset: str) -> DatasetCard:
         raise UpkeepError(f"not a dataset's card: {error}", where=path, remedy=remedy) from None
 
 
-def _memory_sha(catalog: Catalog, artifact: ArtifactCell) -> str:
-    from upkeep.contract import Manifest
-    from upkeep.validate import read_record
+def _manifest(artifact: ArtifactCell, folder: Path, kind: str) -> Manifest:
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise UpkeepError(f"the {kind} is not there", where=folder, remedy=f"./upkeep artifact {artifact}")
+    return read_record(path, Manifest)
 
-    folder = Layout(catalog.results).memory(artifact)
-    if not (folder / "manifest.json").is_file():
-        raise UpkeepError("the memory is not there", where=folder, remedy=f"./upkeep artifact {artifact}")
-    return read_record(folder / "manifest.json", Manifest).files["memory.jsonl"]
+
+def require_fresh(catalog: Catalog, job: Cell | ArtifactCell) -> None:
+    """Refuse a job whose dataset, memory or trained model was made of something else than what is there now.
+
+    Raises:
+        UpkeepError: one is stale or not there.
+    """
+    card = dataset_card(catalog, job.dataset)
+    if card.plan != (plan := plan_dataset(catalog, job.dataset)):
+        raise UpkeepError(
+            f"the dataset {job.dataset!r} was built from other options, code or inputs",
+            where=Layout(catalog.results).dataset(job.dataset) / "card.json",
+            expected=f"plan {plan}",
+            found=card.plan or "none",
+            remedy=f"./upkeep dataset build {job.dataset}",
+        )
+    cell = job if isinstance(job, Cell) else Cell(job.dataset, job.method, job.key, job.model)
+    layout = Layout(catalog.results)
+    if training := catalog.training_of(cell):
+        _require_fresh(catalog, training, layout.trained(training), "trained model")
+    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+        _require_fresh(catalog, artifact, layout.memory(artifact), "memory")
+
+
+def _require_fresh(catalog: Catalog, artifact: ArtifactCell, folder: Path, kind: str) -> None:
+    found = _manifest(artifact, folder, kind).identity
+    require_fresh(catalog, artifact)
+    if found != (expected := identity(catalog, artifact)[0]):
+        raise UpkeepError(
+            f"the {kind} was made of something else than what is there now",
+            where=folder / "manifest.json",
+            expected=f"identity {expected}",
+            found=f"identity {found}",
+            remedy=f"./upkeep artifact {artifact}",
+        )
 
 
 def plan_identity(catalog: Catalog, cell: Cell) -> str:
@@ -333,10 +384,11 @@ def _plan_model(catalog: Catalog, model: str, dataset: str) -> str:
 
 def plan_dataset(catalog: Catalog, dataset: str) -> str:
     """What a dataset is made from: its options and pins, the builders' code, and a local path in its place."""
+    own = {k: v for k, v in catalog.config.data.items() if k.partition(".")[0] == dataset}
     parts = {
-        "spec": _plain(_part(catalog.dataset(dataset), DATASET, "in", "content")),
+        "spec": _plain(_part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, "src/upkeep/datasets"),
-        "paths": _plain({k: v for k, v in catalog.config.data.items() if k.partition(".")[0] == dataset}),
+        "paths": _plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
     return digest(parts)
 
@@ -358,10 +410,10 @@ def _method_code(catalog: Catalog, method: str) -> str:
 
 def plan_weights(catalog: Catalog, model: str) -> str:
     """What a model's weights are: where they come from, at which revision, or how they are made."""
-    spec = catalog.model(model)
+    spec, own = catalog.model(model), catalog.config.models.get(model)
     parts = {
         "spec": _plain(_part(spec, MODEL, "content")),
         "recipe": tree(catalog, "src/upkeep/cell/make_model.py") if spec.source == "rule" else "",
-        "path": catalog.config.models.get(model, ""),
+        "path": _listing(catalog, own) if own else "",
     }
     return digest(parts)

@@ -12,7 +12,11 @@ import msgspec
 from upkeep.catalog import ArtifactCell, Catalog, TrainedModel
 from upkeep.contract import ModelSpec
 from upkeep.errors import UpkeepError
+from upkeep.files import exclusive, hash_file, write_atomically
 from upkeep.paths import Layout
+
+WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken")
+"""What is downloaded of a hub's repository: weights as data, configuration, tokenizer. No pickles and no code."""
 
 
 class WeightsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,14 +30,17 @@ class WeightsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hash_folder(folder: Path) -> str:
-    """SHA-256 over names and contents of all files, in order of their names."""
+    """SHA-256 over names and contents of all files, in order of their names; hidden ones are a downloader's own."""
     total = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        with path.open("rb") as file:
-            total.update(
-                f"{path.relative_to(folder).as_posix()}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
-            )
+    for path in files_of(folder):
+        total.update(f"{path.relative_to(folder).as_posix()}\0{hash_file(path)}\n".encode())
     return total.hexdigest()
+
+
+def files_of(folder: Path) -> list[Path]:
+    """All files under a folder but hidden ones, in order of their names."""
+    paths = (p for p in folder.rglob("*") if not any(part.startswith(".") for part in p.relative_to(folder).parts))
+    return sorted(p for p in paths if p.is_file())
 
 
 def record_file(catalog: Catalog, model: str) -> Path:
@@ -106,17 +113,13 @@ def fetch(catalog: Catalog, model: str) -> WeightsRecord:
             remedy="fetch the revision that models/ names, or pin the new hash there",
         )
     record = WeightsRecord(model, str(folder) if folder else None, sha)
-    path = record_file(catalog, model)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".partial")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
-    temporary.replace(path)
+    write_atomically(record_file(catalog, model), msgspec.json.format(msgspec.json.encode(record)))
     return record
 
 
 def _folder(catalog: Catalog, model: str, spec: ModelSpec) -> Path | None:
     if local := catalog.config.models.get(model):
-        return Path(local).expanduser().resolve()
+        return (catalog.root / Path(local).expanduser()).resolve()
     match spec.source:
         case "package":
             return None
@@ -136,7 +139,10 @@ def _make(catalog: Catalog, spec: ModelSpec) -> Path:
     parameters = msgspec.json.encode(spec.extra, order="sorted")
     key = hashlib.sha256(recipe + spec.location.encode() + parameters).hexdigest()[:16]
     folder = Layout(catalog.results).weights(f"{spec.location}-{key}")
-    if not (folder / "config.json").is_file():
+    # Several models may be made of one recipe (`tiny`, `tiny-vllm`): the second waits and finds the folder.
+    with exclusive(folder.with_name(f".{folder.name}.lock")):
+        if (folder / "config.json").is_file():
+            return folder
         runtime = detect(catalog)
         prepared = runtime.prepare("closed_book", "transformers")
         building = folder.with_name(folder.name + ".partial")
@@ -146,7 +152,7 @@ def _make(catalog: Catalog, spec: ModelSpec) -> Path:
         recipe_call = ["-m", "upkeep.cell.make_model", spec.location, place, parameters.decode()]
         runtime.run_tool(prepared, recipe_call, output=building)
         building.replace(folder)
-    return folder
+        return folder
 
 
 def _download(catalog: Catalog, model: str, spec: ModelSpec) -> Path:
@@ -167,7 +173,13 @@ def _download(catalog: Catalog, model: str, spec: ModelSpec) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError
 
-        snapshot_download(spec.location, revision=spec.revision, local_dir=folder, token=os.environ.get("HF_TOKEN"))
+        snapshot_download(
+            spec.location,
+            revision=spec.revision,
+            local_dir=folder,
+            token=os.environ.get("HF_TOKEN"),
+            allow_patterns=list(WANTED),
+        )
     except (HfHubHTTPError, OSError) as error:
         raise UpkeepError(
             f"could not download {spec.location} at {spec.revision}: {error}",

@@ -10,6 +10,7 @@ the whole text are the tokens of the pieces put together; where no such place is
 from __future__ import annotations
 
 import functools
+import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,8 +72,10 @@ class ChatTokens:
             raise ValueError(f"{spec.label}: neither the tokenizer nor the model's YAML file has a chat template")
         self.template_options = spec.template_options
         self.stop_ids = _stop_ids(self.tokenizer, Path(path))
-        tags = set(spec.thinking_tags or ())
-        self._skip_special = not tags & set(self.tokenizer.all_special_tokens)
+        # Where the tags around the reasoning are made of special tokens, these must stay in the text.
+        special = {token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special}
+        special.update(self.tokenizer.all_special_tokens)
+        self._skip_special = not any(token in tag for tag in spec.thinking_tags or () for token in special)
         # Keys are texts: the same document in many prompts is hashed again, but tokenised once.
         self._piece = functools.lru_cache(maxsize=4096)(self._piece_uncached)
         self._harmless = functools.lru_cache(maxsize=16384)(self._harmless_uncached)
@@ -169,10 +172,19 @@ class ChatTokens:
 
 
 def _stop_ids(tokenizer: Any, path: Path) -> frozenset[int]:
-    """Tokens that end an answer: the tokenizer's and the model configuration's end-of-sequence tokens."""
+    """Tokens that end an answer: all that the tokenizer or any configuration of the model names.
+
+    A chat model's end of turn is often in `generation_config.json` alone. End tokens are part of the format that the
+    model was trained on, so they are read from there, and nothing else is: no sampling parameter is taken from a
+    model's own files.
+    """
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(path).get_text_config()
-    of_model = config.eos_token_id
-    ids = {tokenizer.eos_token_id, *(of_model if isinstance(of_model, list) else [of_model])}
-    return frozenset(ids - {None})
+    config = AutoConfig.from_pretrained(path)
+    named = [tokenizer.eos_token_id]
+    named += [getattr(part, "eos_token_id", None) for part in (config, config.get_text_config())]
+    generation = path / "generation_config.json"
+    if generation.is_file():
+        named.append(json.loads(generation.read_bytes()).get("eos_token_id"))
+    lists = (ids if isinstance(ids, list) else [ids] for ids in named)
+    return frozenset(token for ids in lists for token in ids if token is not None)

@@ -30,6 +30,7 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
         UpkeepError: unknown dataset or builder, wrong options, missing or wrong inputs, or content that breaks a rule.
     """
     from upkeep.datasets import store
+    from upkeep.identity import plan_dataset
 
     spec = catalog.dataset(name)
     where = catalog.root / "datasets" / name / "dataset.yaml"
@@ -38,7 +39,8 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
             f"unknown builder {spec.builder!r}", where=f"{where}: builder", expected=f"one of {', '.join(BUILDERS)}"
         )
     context = store.Context(name, spec, where, catalog.root, catalog.cache, catalog.config)
-    return store.publish(context, importlib.import_module(BUILDERS[spec.builder]).build(context), folder)
+    plan = plan_dataset(catalog, name)  # before the build: what changes during it makes the dataset stale
+    return store.publish(context, importlib.import_module(BUILDERS[spec.builder]).build(context), folder, plan)
 
 
 def describe(card: DatasetCard) -> str:

@@ -377,8 +377,11 @@ def download(url: str, sha256: str, target: Path, context: Context, remedy: str)
 # ---------------------------------------------------------------- writing and reading
 
 
-def publish(context: Context, built: Built, folder: Path) -> DatasetCard:
+def publish(context: Context, built: Built, folder: Path, plan: str = "") -> DatasetCard:
     """Check a built dataset and put it at `folder` in one step; what stood there is replaced.
+
+    Args:
+        plan: hash of what it was built from (`upkeep.identity.plan_dataset`).
 
     Raises:
         UpkeepError: the content breaks a rule of the normal form (see `check`).
@@ -388,14 +391,14 @@ def publish(context: Context, built: Built, folder: Path) -> DatasetCard:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         new, old = Path(temporary) / "new", Path(temporary) / "old"
         new.mkdir()
-        card = write(new, built, context.name, context.spec)
+        card = write(new, built, context.name, context.spec, plan)
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
     return card
 
 
-def write(folder: Path, built: Built, name: str, spec: DatasetSpec) -> DatasetCard:
+def write(folder: Path, built: Built, name: str, spec: DatasetSpec, plan: str = "") -> DatasetCard:
     """Write the files of a dataset and its card into an empty folder. Nothing is checked."""
     for table in TABLES:
         built.table(table).write_parquet(folder / f"{table}.parquet", compression="zstd", statistics=False)
@@ -421,6 +424,7 @@ def write(folder: Path, built: Built, name: str, spec: DatasetSpec) -> DatasetCa
         content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs),
         files={file: file_sha256(folder / file) for file in files},
         inputs=dict(built.inputs),
+        plan=plan,
         seed=built.seed,
         notes=list(built.notes),
     )

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.host.locks import PYTHON, exclusive, lay_out, pip, read_lock, wheels
+from upkeep.files import digest, exclusive, hash_file
+from upkeep.host.locks import PYTHON, lay_out, pip, read_lock, wheels
 
 # ---------------------------------------------------------------- code
 
@@ -50,12 +51,7 @@ def _tree(folder: Path) -> list[Path]:
 
 def file_hashes(files: Mapping[str, Path]) -> dict[str, str]:
     """sha256 of each file, by its name in `files`."""
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-
-
-def digest(parts: object) -> str:
-    """sha256 of JSON values, the same whatever the order of keys."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return {name: hash_file(path) for name, path in files.items()}
 
 
 def requirement_locks(catalog: Catalog, method: str | None, engine: str) -> tuple[Path, Path | None]:

@@ -25,8 +25,9 @@ import msgspec
 from upkeep.catalog import Catalog
 from upkeep.contract import Count, Record, Seconds, Sha256
 from upkeep.errors import UpkeepError
-from upkeep.host.environments import code_files, digest, file_hashes, packages_sha, requirement_locks
-from upkeep.host.locks import exclusive, lay_out, wheels
+from upkeep.files import digest, exclusive
+from upkeep.host.environments import code_files, file_hashes, packages_sha, requirement_locks
+from upkeep.host.locks import lay_out, wheels
 
 EPOCH = 315_532_800
 """Time of every file in an image: 1980-01-01, the first that a zip file can hold."""

@@ -6,10 +6,7 @@ is the business of the machine (pip's own configuration), what is in them is not
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
-import hashlib
 import os
 import re
 import shutil
@@ -22,6 +19,7 @@ from pathlib import Path
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
+from upkeep.files import exclusive, hash_file
 
 PYTHON = "3.11"
 """The Python of every image and environment, for which the locks are resolved."""
@@ -81,7 +79,7 @@ def read_lock(path: Path) -> list[Pin]:
 def stale(lock: Path) -> list[str]:
     """Names of the files that changed since the lock was resolved from them; empty where it is up to date."""
     sources = _SOURCE.findall(lock.read_text())
-    return [name for name, sha in sources if _sha256(lock.parent / name) != sha] if sources else [lock.name]
+    return [name for name, sha in sources if hash_file(lock.parent / name) != sha] if sources else [lock.name]
 
 
 # ---------------------------------------------------------------- resolving
@@ -137,7 +135,7 @@ def _resolve(source: Path) -> Iterator[Path]:
     excludes = source.parent / "excludes.in"
     inputs = [source, *([excludes] if excludes.exists() else [])]
     header = "# Made by `upkeep image lock`. Do not edit.\n" + "".join(
-        f"# from {path.name} sha256:{_sha256(path)}\n" for path in inputs
+        f"# from {path.name} sha256:{hash_file(path)}\n" for path in inputs
     )
     options = ["--excludes", str(excludes)] if excludes.exists() else []
 
@@ -268,7 +266,7 @@ def _download(pins: Sequence[Pin], pool: Path, where: Path) -> None:
                 remedy="check the network and pip's index settings; a finished download is never repeated",
             )
         for path in Path(folder).glob("*.whl"):
-            target = pool / _sha256(path)
+            target = pool / hash_file(path)
             target.mkdir(exist_ok=True)
             path.replace(target / path.name)
     for pin in pins:
@@ -299,20 +297,3 @@ def lay_out(chosen: Mapping[Pin, Path], folder: Path) -> Path:
     lock = folder / "requirements.lock"
     lock.write_text("".join(f"{pin}\n" for pin in chosen))
     return lock
-
-
-# ---------------------------------------------------------------- small tools
-
-
-@contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock between processes; released when the process ends, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,7 +7,6 @@ records alone.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -18,6 +17,7 @@ import msgspec
 
 from upkeep.contract import Manifest, Memory, Prediction, Usage
 from upkeep.errors import UpkeepError
+from upkeep.files import hash_file
 from upkeep.validate import Answers, Memories, check_file, open_regular
 
 MODEL_FILES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
@@ -179,8 +179,7 @@ def _finish(folder: Path, manifest: Manifest, staging: Path, target: Path) -> Ma
     """Hash the files, write the manifest and move the folder to its place."""
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        with path.open("rb") as file:
-            files[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+        files[path.relative_to(folder).as_posix()] = hash_file(path)
     manifest = msgspec.structs.replace(manifest, files=files)
     content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     try:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from upkeep.contract import Count, Record
+from upkeep.files import write_atomically
 
 State = Literal["starting", "running", "publishing", "done", "reused", "failed", "stopped"]
 
@@ -34,14 +35,6 @@ class Status(Record, frozen=True, kw_only=True):
 def now() -> str:
     """The time, ISO 8601 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file, so that a reader sees the old or the new content and nothing between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_bytes(content)
-    temporary.replace(path)
 
 
 class Reporter:

@@ -12,21 +12,18 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from upkeep import weights
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import (
-    MAX_LINE_BYTES,
     Attempt,
     CellDescription,
     Environment,
@@ -38,22 +35,22 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.errors import UpkeepError
+from upkeep.files import digest, write_atomically
 from upkeep.host import publish
 from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks
+from upkeep.host.gpus import require_gpus
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
-from upkeep.host.status import Reporter, now, write_atomically
-from upkeep.identity import dataset_card, describe, digest, identity, model_spec
+from upkeep.host.status import Reporter, now
+from upkeep.host.watch import Collected, Failed, Limits, Watch
+from upkeep.identity import dataset_card, describe, identity, require_fresh, resources
 from upkeep.paths import Layout
 from upkeep.validate import (
     Refused,
     Scope,
     check_file,
     decode,
-    duplicate,
     hash_file,
     open_regular,
-    overlong,
-    torn,
     verify_folder,
 )
 
@@ -63,10 +60,7 @@ Kind = Literal["cells", "memories", "trained"]
 
 RETRIES = 2
 """Further attempts after one that ended early but got further than the one before."""
-POLL_S = 0.01
 MINUTE_S = 60.0
-MAX_FILES = 10_000
-"""Files in a container's writable folder at most."""
 
 
 class Runtime(Protocol):
@@ -83,20 +77,6 @@ class Runtime(Protocol):
     ) -> Environment: ...
 
     def explain(self, status: int, resources: Resources) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long a job may take; the rest is in the method's card."""
-
-    stall_s: float = 3600.0
-    """Without a new line. The first one waits for the engine's start."""
-    exit_s: float = 120.0
-    """From the end of its input to the container's own end."""
-
-
-class Failed(Exception):
-    """An attempt that ended early; another may continue."""
 
 
 def run_cell(
@@ -163,7 +143,9 @@ class _Job:
         self.catalog, self.job, self.layout = catalog, job, Layout(catalog.results)
         variant = job.key if isinstance(job, ArtifactCell) else job.variant
         catalog.check(Cell(job.dataset, job.method, variant, job.model))
+        self.name = str(job)
         self.card = catalog.method(job.method)
+        self.resources = resources(catalog, job.method, job.model)
         self.kind: Kind
         if isinstance(job, Cell):
             self.kind, self.target = "cells", self.layout.cell(job)
@@ -182,6 +164,7 @@ class _Job:
                 self._check_inputs()
                 if not force and (published := self._published()) is not None:
                     manifest = published
+                    self._touch(published)
                     records = published.probes * published.trials
                     self.report.say("reused", records, records, "complete already")
                 else:
@@ -192,6 +175,9 @@ class _Job:
                 raise
             except KeyboardInterrupt:
                 self.report.end("stopped", "interrupted; the same command continues")
+                raise
+            except BaseException as error:
+                self.report.end("failed", f"{type(error).__name__}: {error}")
                 raise
             shutil.rmtree(self.work)
         return manifest
@@ -216,15 +202,8 @@ class _Job:
         self.gpus = 0
         if self.card.model:
             self._add_weights("model", job.model)
-            self.gpus = model_spec(self.catalog, job.model).gpus
-            if self.gpus > (there := visible_gpus()):
-                raise UpkeepError(
-                    f"the model {job.model!r} needs {self.gpus} GPU{'s' if self.gpus > 1 else ''}",
-                    where=job,
-                    expected=f"{self.gpus} of nvidia-smi's list (of CUDA_VISIBLE_DEVICES, where it is set)",
-                    found=there,
-                    remedy="run it where they are, or choose a model that runs on the CPU",
-                )
+            self.gpus = self.catalog.spec(job.model).gpus
+            require_gpus(self.gpus, f"the model {job.model!r}")
         if embedder := self.catalog.embedder(job.method, job.model):
             self._add_weights("embedder", embedder)
         if self.kind == "trained":
@@ -232,6 +211,7 @@ class _Job:
                 raise UpkeepError(f"the dataset {job.dataset!r} has no pairs to train on", where=self.dataset)
             self.inputs["pairs"] = self.dataset / "pairs.jsonl"
         self.description = describe(self.catalog, job, card.chunk_tokens)
+        require_fresh(self.catalog, job)
         self.identity, self.parts = identity(self.catalog, job)
 
     def _add_weights(self, role: str, model: str) -> None:
@@ -253,6 +233,11 @@ class _Job:
             return None  # not there, or not what it says: it is made again
         return manifest if manifest.identity == self.identity else None
 
+    def _touch(self, published: Manifest) -> None:
+        """Make reused files newer than their inputs, so that who compares times does not ask for them again."""
+        for name in [*published.files, "manifest.json"]:
+            os.utime(self.target / name)
+
     # ------------------------------------------------------------ attempts
 
     def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
@@ -261,7 +246,7 @@ class _Job:
         engine = self.catalog.engine(self.job.method, self.job.model)
         self.report.end("starting", f"preparing the image of {self.job.method}")
         self.prepared = runtime.prepare(self.job.method, engine)
-        self.deadline = time.monotonic() + MINUTE_S * self.card.resources.minutes
+        self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
         if self.kind == "trained":
             return self._train()
         corpus = Corpus.read(self.dataset)
@@ -339,7 +324,7 @@ class _Job:
         return log.with_name(f"{log.stem}.container.log")
 
     def ended(self, status: int) -> str:
-        return f"{self.runtime.explain(status, self.card.resources)}\n{self._handle.tail(15)}".rstrip()
+        return f"{self.runtime.explain(status, self.resources)}\n{self._handle.tail(15)}".rstrip()
 
     def say(self, collected: Collected[Any] | None, message: str = "") -> None:
         done, total = (collected.count, collected.scope.size) if collected is not None else (0, 0)
@@ -354,25 +339,28 @@ class _Job:
             inputs=self.inputs | {"cell": self.work / "cell"},
             output=self._output,
             log=self.log,
-            resources=self.card.resources,
+            resources=self.resources,
             gpus=self.gpus,
         )
         self._record(Attempt(start=now(), end=None, outcome="running"))
-        outcome: Literal["complete", "failed", "killed"] = "complete"
+        outcome: Literal["complete", "failed", "killed"] = "failed"
         reason: str | None = None
         try:
             self._handle = self.runtime.start(self.prepared, launch)
             watch = Watch(self._handle, self._output, collected, self)
             try:
                 yield watch
-                reason = watch.remark
+                outcome, reason = "complete", watch.remark
             finally:
                 watch.close()
         except KeyboardInterrupt:
             outcome, reason = "killed", "interrupted"
             raise
         except (Failed, UpkeepError) as error:
-            outcome, reason = "failed", str(error)
+            reason = str(error)
+            raise
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
             raise
         finally:
             done = collected.count if collected is not None else 0
@@ -445,285 +433,11 @@ class _Job:
             files={},
         )
         self.report.end("publishing")
-        limit = self.card.resources.disk_gb * 2**30
+        limit = self.resources.disk_gb * 2**30
         return how(source, *scope, draft, self.work / "staging", self.target, limit)
 
 
-# ---------------------------------------------------------------- watching
-
-
-class Collected(Generic[R]):
-    """The records that the host has accepted, in a file of its own in which each line is whole and checked.
-
-    Raises:
-        UpkeepError: the file is not what was written to it.
-    """
-
-    def __init__(self, path: Path, record: type[R], scope: Scope[R]) -> None:
-        self.path, self.scope = path, scope
-        self.decoder = msgspec.json.Decoder(record)
-        self._file = path.open("ab")
-        self._cut_torn_line()
-        index = check_file(path, record, scope)
-        self.done = bytearray(offset >= 0 for offset in index.offsets)
-        self.count = index.lines
-        self._asked = bytearray(scope.size)
-
-    def __enter__(self) -> Collected[R]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    @property
-    def complete(self) -> bool:
-        return self.count == self.scope.size
-
-    def ask(self, keys: Iterable[int]) -> None:
-        """Accept these records from now on."""
-        for key in keys:
-            self._asked[key] = 1
-
-    def add(self, lines: Iterable[bytes], first: int, where: Path) -> int:
-        """Check lines and keep them, those before a refused one too; how many.
-
-        Args:
-            first: number of the first of them in the container's file.
-            where: that file, for messages.
-
-        Raises:
-            UpkeepError: a line is refused.
-        """
-        kept = []
-        try:
-            for line in lines:
-                key = self._accept(line)
-                self.done[key] = 1
-                kept.append(line)
-        except Refused as refused:
-            raise refused.fault.error(f"{where}:{first + len(kept)}") from None
-        finally:
-            self._file.write(b"".join(kept))
-            self._file.flush()
-            self.count += len(kept)
-        return len(kept)
-
-    def _accept(self, line: bytes) -> int:
-        key = self.scope.key(decode(line, self.decoder))
-        if self.done[key]:
-            fault = duplicate(self.scope, key, "there already")
-            raise Refused(fault.problem, expected=fault.expected, found=fault.found)
-        if not self._asked[key]:
-            raise Refused(f"a line for {self.scope.name(key)}", expected="what has been asked", found="not asked yet")
-        return key
-
-    def _cut_torn_line(self) -> None:
-        """Killed while it wrote, the host leaves a torn last line."""
-        with self.path.open("rb") as file:
-            size = end = file.seek(0, os.SEEK_END)
-            while end > 0:
-                start = max(0, end - MAX_LINE_BYTES)
-                file.seek(start)
-                if (newline := file.read(end - start).rfind(b"\n")) >= 0:
-                    end = start + newline + 1
-                    break
-                end = start
-        if end < size:
-            os.truncate(self.path, end)
-
-
-class Tail:
-    """Follows a file that a container appends to."""
-
-    def __init__(self, path: Path, limit: int, lines: int) -> None:
-        """Args:
-        limit: bytes at most.
-        lines: lines that are there already; they are ours and not read.
-        """
-        self.path, self._limit = path, limit
-        self._file = open_regular(path)
-        self._file.seek(0, os.SEEK_END)
-        self.place, self._rest = self._file.tell(), b""
-        self.lines = lines
-
-    def new(self) -> list[bytes]:
-        """The lines that have become whole since the last call, as far as one reading holds them.
-
-        Raises:
-            UpkeepError: a line or the file is too long, or the file has shrunk.
-        """
-        size = os.fstat(self._file.fileno()).st_size
-        if size > self._limit:
-            expected = f"at most {self._limit:,} bytes"
-            raise UpkeepError("the output is too large", where=self.path, expected=expected, found=f"{size:,} bytes")
-        if size < self.place:
-            raise UpkeepError("the output has shrunk", where=self.path, expected="a file that is only appended to")
-        block = os.pread(self._file.fileno(), min(size - self.place, MAX_LINE_BYTES), self.place)
-        self.place += len(block)
-        *lines, self._rest = (self._rest + block).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            raise overlong().fault.error(f"{self.path}:{self.lines + len(lines) + 1}")
-        self.lines += len(lines)
-        return [line + b"\n" for line in lines]
-
-    def require_whole(self) -> None:
-        """Raises UpkeepError where a line was begun that did not become whole."""
-        if self._rest:
-            raise torn(self._rest).fault.error(f"{self.path}:{self.lines + 1}")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class Watch:
-    """A running container: what it is sent, what it writes, and the bounds of both."""
-
-    def __init__(self, handle: Handle, output: Path, collected: Collected[Any] | None, job: _Job) -> None:
-        self._handle, self._output, self._collected, self._job = handle, output, collected, job
-        self._unsent = memoryview(b"")
-        self._limit = job.card.resources.disk_gb * 2**30
-        self._tail = Tail(output / collected.path.name, self._limit, collected.count) if collected is not None else None
-        self._progress = self._measured = time.monotonic()
-        self._noted = False
-        self.status: int | None = None
-        self.remark: str | None = None
-        os.set_blocking(handle.stdin.fileno(), False)
-
-    def feed(self, tasks: Iterator[Task]) -> None:
-        """Send round after round, each when the one before is on disk, then wait for the end.
-
-        Raises:
-            Failed: the container ended or stood still before all was there.
-            UpkeepError: its output is refused, or a bound is broken.
-        """
-        collected = self._collected
-        assert collected is not None
-        for task in tasks:
-            collected.ask(task.keys)
-            self._unsent = memoryview(msgspec.json.encode(task.round) + b"\n")
-            waiting = [key for key in task.keys if not collected.done[key]]
-            while waiting:
-                self._turn()
-                while waiting and collected.done[waiting[-1]]:
-                    waiting.pop()
-                if waiting and self.status is not None:
-                    raise Failed(self._job.ended(self.status))
-        self.finish()
-        if self._tail is not None:
-            self._tail.require_whole()
-
-    def finish(self) -> None:
-        """Close the container's input and wait for its end; where records were expected, not for long."""
-        if self.status is None:
-            with contextlib.suppress(OSError):
-                self._handle.stdin.close()
-        self._unsent = memoryview(b"")
-        patience = time.monotonic() + self._job.limits.exit_s
-        while self.status is None:
-            self._turn()
-            if self._collected is not None and self.status is None and time.monotonic() > patience:
-                self.remark = f"did not end within {self._job.limits.exit_s:g} s after the last record"
-                self.status = self._handle.kill()
-        self._note_engine()
-        if self.status and self.remark is None:
-            self.remark = f"after the last record: {self._job.ended(self.status)}"
-
-    def close(self) -> None:
-        """End the container, if it has not ended."""
-        if self.status is None:
-            self.status = self._handle.kill()
-        if self._tail is not None:
-            self._tail.close()
-
-    def _turn(self) -> None:
-        """Send and read what can be without waiting, look at the bounds, and rest where nothing happened."""
-        if self.status is not None:
-            return
-        ended = self._handle.poll() is not None
-        self._send()
-        busy = self._read()
-        if ended:
-            while self._read():
-                pass
-            self.status = self._handle.wait()
-            return
-        moment = time.monotonic()
-        if busy:
-            self._progress = moment
-        self._check_bounds(moment)
-        self._job.say(self._collected)
-        if not busy:
-            time.sleep(POLL_S)
-
-    def _send(self) -> None:
-        try:
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._handle.stdin.fileno(), self._unsent) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self._unsent = memoryview(b"")  # it is ending, as a later turn will see
-
-    def _read(self) -> bool:
-        """Take over what is new; whether anything was."""
-        if self._tail is None or self._collected is None:
-            return False
-        before, first = self._tail.place, self._tail.lines + 1
-        if lines := self._tail.new():
-            self._collected.add(lines, first, self._tail.path)
-            self._note_engine()
-        return self._tail.place > before
-
-    def _note_engine(self) -> None:
-        if not self._noted:
-            self._noted = True
-            self._job.reported()
-
-    def _check_bounds(self, moment: float) -> None:
-        job = self._job
-        if moment > job.deadline:
-            raise UpkeepError(
-                f"{job.job}: not done in time",
-                where=job.log,
-                expected=f"{job.card.resources.minutes} minutes (`resources.minutes` of the method's card)",
-                remedy="the same command continues; raise the bound where it is too low",
-            )
-        if self._collected is not None and moment - self._progress > job.limits.stall_s:
-            raise Failed(f"nothing new for {job.limits.stall_s:g} s\n{self._handle.tail(15)}")
-        if moment - self._measured > 2.0:
-            self._measured = moment
-            _check_folder(self._output, self._limit)
-
-
-def _check_folder(folder: Path, limit: int) -> None:
-    """Refuse a writable folder that grows without bound. What vanishes meanwhile does not count."""
-    size = files = 0
-    for parent, folders, names in os.walk(folder):
-        files += len(names) + len(folders)
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                size += os.lstat(Path(parent) / name).st_size
-        if size > limit or files > MAX_FILES:
-            raise UpkeepError(
-                "the writable folder is too large",
-                where=folder,
-                expected=f"at most {limit:,} bytes (`resources.disk_gb` of the method's card) in {MAX_FILES:,} files",
-                found=f"{size:,} bytes, {files:,} files",
-            )
-
-
-# ---------------------------------------------------------------- the machine
-
-
-def visible_gpus() -> int:
-    """GPUs that a job may use: those of CUDA_VISIBLE_DEVICES where it is set, else all that nvidia-smi lists."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return len([device for device in chosen.split(",") if device.strip() not in {"", "-1"}])
-    if (program := shutil.which("nvidia-smi")) is None:
-        return 0
-    listed = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
+# ---------------------------------------------------------------- the work folder
 
 
 def _clear(work: Path) -> None:

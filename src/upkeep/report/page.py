@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -158,7 +158,6 @@ def duration(seconds: float) -> str:
 
 def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl.DataFrame:
     """The cells that have no scores, with the reason of each (PENDING_SCHEMA)."""
-    layout = Layout(catalog.results)
     scored = set(scores["cell"])
     refused = refusals(catalog)
     rows = []
@@ -170,24 +169,39 @@ def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl
             {
                 **{name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)},
                 "cell": str(cell),
-                "reason": _reason(layout, cell, refused.get(str(cell))),
+                "reason": _reason(catalog, cell, refused.get(str(cell))),
             }
         )
     return pl.DataFrame(rows, schema=PENDING_SCHEMA)
 
 
-def _reason(layout: Layout, cell: Cell, refused: str | None) -> str:
+def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
+    """Why a cell has no scores: its own failure before that of a job that it waits for."""
     if refused:
         return f"refused: {refused}"
-    try:
-        status: dict[str, Any] = msgspec.json.decode(layout.status("cells", cell).read_bytes())
-    except FileNotFoundError:
-        status = {}
-    if status.get("state") == "failed":
-        return f"failed: {(status.get('message') or 'no reason given').splitlines()[0]}"
+    layout = Layout(catalog.results)
+    for what, kind, name in _jobs(catalog, cell):
+        try:
+            status: dict[str, Any] = msgspec.json.decode(layout.status(kind, name).read_bytes())
+        except FileNotFoundError:
+            continue
+        if status.get("state") == "failed":
+            return f"failed: {what}{(status.get('message') or 'no reason given').splitlines()[0]}"
     if not (layout.dataset(cell.dataset) / "card.json").is_file():
         return "dataset not available"
     return tables.NOT_RUN
+
+
+def _jobs(catalog: Catalog, cell: Cell) -> Iterator[tuple[str, str, object]]:
+    """(what to call it, kind, name) of a cell and of the jobs that it waits for."""
+    yield "", "cells", cell
+    if artifact := catalog.artifact_of(cell):
+        yield "its memory: ", "memories", artifact
+    training = catalog.training_of(cell)
+    while training:
+        yield f"training {training.model}+{training.method}.{training.key}: ", "trained", training
+        training = catalog.training_of(Cell(training.dataset, training.method, training.key, training.model))
+    yield "its dataset: ", "datasets", cell.dataset
 
 
 def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:

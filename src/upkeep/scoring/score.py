@@ -7,21 +7,20 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import polars as pl
 from msgspec import Struct
 
 from upkeep.catalog import Catalog, Cell, TrainedModel
-from upkeep.contract import DatasetCard, DatasetSpec, Manifest, Record
+from upkeep.contract import DatasetCard, DatasetSpec, Manifest
 from upkeep.errors import UpkeepError
+from upkeep.identity import identity as identity_of
 from upkeep.paths import Layout
 from upkeep.scoring import oaks
 from upkeep.scoring.equivalence import Canonical, canonical, equivalence
 from upkeep.scoring.stats import estimate
-
-R = TypeVar("R", bound=Record)
+from upkeep.validate import read_record
 
 SCORE_SCHEMA = {
     "table": pl.String,
@@ -145,21 +144,12 @@ def _canonical_column(column: pl.Expr, form: Canonical) -> pl.Expr:
 
 def read_card(folder: Path) -> DatasetCard:
     """`card.json` of a built dataset."""
-    return _decode(folder / "card.json", DatasetCard)
+    return read_record(folder / "card.json", DatasetCard)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """`manifest.json` of a published cell."""
-    return _decode(folder / "manifest.json", Manifest)
-
-
-def _decode(path: Path, kind: type[R]) -> R:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError:
-        raise UpkeepError("file not found", where=path) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UpkeepError(str(error), where=path, expected=f"a {kind.__name__} (schema/)") from None
+    return read_record(folder / "manifest.json", Manifest)
 
 
 def read_predictions(folder: Path, manifest: Manifest, gold_chunk: Mapping[str, str]) -> tuple[pl.DataFrame, int]:
@@ -294,7 +284,7 @@ def identify(catalog: Catalog, cell: Cell) -> Identity:
             method, supervision = f"{trained.method}+{method}", trainer.supervision
             label = f"{trainer.label} + {label}"
             setting = settings(trainer.settings, trainer.variants[trained.variant]) + setting
-        spec = catalog.model(trained.base if trained else cell.model)
+        spec = catalog.spec(cell.model)
         model, is_trained = spec.label, spec.trained
         setting.append(f"thinking={spec.thinking}")
     return Identity(
@@ -401,8 +391,9 @@ def _tidy(rows: pl.DataFrame) -> pl.DataFrame:
 def score_all(catalog: Catalog, cells: Iterable[Cell]) -> pl.DataFrame:
     """Score every complete cell and describe every built dataset, and write `scores.parquet`.
 
-    Cells that have not been run have no rows. One whose files do not agree with its manifest is refused: it has no
-    rows either, and the reason is printed and kept in `refused.json` beside the scores, for the report.
+    Cells that have not been run have no rows. One whose files do not agree with its manifest, or that was made with
+    other code, data or settings than are here now, is refused: it has no rows either, and the reason is printed and
+    kept in `refused.json` beside the scores, for the report.
 
     Returns:
         SCORE_SCHEMA, in order of `cells`.
@@ -423,6 +414,7 @@ def score_all(catalog: Catalog, cells: Iterable[Cell]) -> pl.DataFrame:
         key = read_key(folder, equivalence(spec.equivalence))
         for cell in complete:
             try:
+                _refuse_stale(catalog, cell)
                 parts.append(score_cell(layout.cell(cell), cell, identify(catalog, cell), key, spec))
             except UpkeepError as error:
                 refused[str(cell)] = error.problem
@@ -432,6 +424,23 @@ def score_all(catalog: Catalog, cells: Iterable[Cell]) -> pl.DataFrame:
     scores.write_parquet(layout.scores)
     (layout.scores.parent / "refused.json").write_bytes(msgspec.json.encode(refused))
     return scores
+
+
+def _refuse_stale(catalog: Catalog, cell: Cell) -> None:
+    """Refuse a cell that would be run again (`upkeep.identity`), or of which this cannot be told."""
+    path = Layout(catalog.results).cell(cell) / "manifest.json"
+    manifest = read_manifest(path.parent)
+    current, parts = identity_of(catalog, cell)
+    if manifest.identity != current:
+        old = manifest.identity_parts
+        raise UpkeepError(
+            "stale: made with other code, data or settings; run it again",
+            where=path,
+            expected=f"identity {current}",
+            found=f"identity {manifest.identity}; what differs: "
+            + ", ".join(sorted(name for name in parts | old if parts.get(name) != old.get(name))),
+            remedy=f"./upkeep cell {cell}",
+        )
 
 
 def refusals(catalog: Catalog) -> dict[str, str]:

@@ -141,11 +141,16 @@ def call_seed(seed: int, key: str, trial: int, call: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def split_reasoning(text: str, tags: tuple[str, str] | None) -> tuple[str, str | None]:
+def split_reasoning(text: str, tags: tuple[str, str] | None, *, thinks: bool) -> tuple[str, str | None]:
     """Answer and reasoning of a raw output.
 
     The opening tag may be missing, because some templates put it at the end of the prompt. Where reasoning was opened
-    and never closed (the output ran out of tokens), there is no answer.
+    and never closed (the output ran out of tokens), there is no answer; of a model that always thinks, an output
+    without the closing tag is all reasoning, whether or not the opening one is in it.
+
+    Args:
+        tags: the strings around the reasoning; None where the text is all answer.
+        thinks: whether the model reasons before it answers (`thinking: "on"`).
     """
     if tags is None:
         return text, None
@@ -153,6 +158,8 @@ def split_reasoning(text: str, tags: tuple[str, str] | None) -> tuple[str, str |
     reasoning, closed, answer = text.partition(closing)
     if closed:
         return answer.lstrip("\n"), reasoning.strip().removeprefix(opening).strip()
+    if thinks:
+        return "", text.strip().removeprefix(opening).strip()
     before, opened, reasoning = text.partition(opening)
     return (before.strip(), reasoning.strip()) if opened else (text, None)
 
@@ -199,7 +206,8 @@ class Handle:
         future: asyncio.Future[Generated] = asyncio.get_running_loop().create_future()
         engine.add(Generate(prompt, sampling, call_seed(self.seed, self.key, self.trial, call), future))
         generated = await future
-        text, reasoning = split_reasoning(engine.tokens.decode(generated.ids), spec.thinking_tags)
+        decoded = engine.tokens.decode(generated.ids)
+        text, reasoning = split_reasoning(decoded, spec.thinking_tags, thinks=spec.thinking == "on")
         self.prompt_tokens += prompt.length
         self.completion_tokens += len(generated.ids)
         self.cached_tokens += generated.cached

@@ -1,0 +1,22 @@
+"""Every baseline of five papers: datasets, images and models, then cells, scores, and the report.
+
+snakemake --profile profiles/local all                        the suite of config/config.yaml
+snakemake --profile profiles/local --config suite=oaks all    another one
+snakemake --profile profiles/local results/cells/DATASET/METHOD/VARIANT/MODEL/predictions.jsonl
+"""
+
+from upkeep.workflow import Workflow
+
+suite = Workflow(workflow.basedir, config)
+
+
+include: "rules/prepare.smk"
+include: "rules/artifacts.smk"
+include: "rules/cells.smk"
+include: "rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        suite.report,

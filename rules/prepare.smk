@@ -1,0 +1,53 @@
+wildcard_constraints:
+    dataset=suite.NAME,
+    method=suite.NAME,
+    variant=suite.NAME,
+    model=suite.NAME,
+    engine="[a-z-]+",
+
+
+rule prepared:
+    input:
+        suite.prepared,
+
+
+rule dataset:
+    input:
+        suite.plan_of_dataset,
+    output:
+        suite.dataset("{dataset}"),
+    log:
+        suite.log("datasets/{dataset}"),
+    conda:
+        "environment.yaml"
+    shell:
+        "python -m upkeep dataset build {wildcards.dataset} > {log} 2>&1"
+
+
+# One build at a time: they share layers and the wheel cache.
+rule image:
+    input:
+        suite.plan_of_image,
+    output:
+        suite.image("{method}", "{engine}"),
+    log:
+        suite.log("images/{method}.{engine}"),
+    conda:
+        "environment.yaml"
+    resources:
+        builds=1,
+    shell:
+        "python -m upkeep image build {wildcards.method} --engine {wildcards.engine} > {log} 2>&1"
+
+
+rule weights:
+    input:
+        suite.plan_of_weights,
+    output:
+        suite.weights("{model}"),
+    log:
+        suite.log("models/{model}"),
+    conda:
+        "environment.yaml"
+    shell:
+        "python -m upkeep model fetch {wildcards.model} > {log} 2>&1"

@@ -1,0 +1,26 @@
+rule score:
+    input:
+        suite.manifests,
+        suite.scored_by,
+    output:
+        suite.scores,
+    log:
+        suite.log("score"),
+    conda:
+        "environment.yaml"
+    shell:
+        "python -m upkeep score > {log} 2>&1"
+
+
+rule report:
+    input:
+        suite.scores,
+        suite.reported_by,
+    output:
+        report(suite.report, category="Report", caption="../docs/report.rst"),
+    log:
+        suite.log("report"),
+    conda:
+        "environment.yaml"
+    shell:
+        "python -m upkeep report > {log} 2>&1"

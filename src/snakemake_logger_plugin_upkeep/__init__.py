@@ -1,0 +1,148 @@
+"""Progress of a run in the terminal: `snakemake --logger upkeep`.
+
+Cells done, running and failed, and the time left; each job's failure as it comes, with the reason that the job gave.
+Where the output is no terminal, one line for each finished job.
+"""
+
+from __future__ import annotations
+
+import time
+from logging import ERROR, LogRecord
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+SHOWN = ("cell", "memory", "train", "image", "dataset", "weights", "score", "report")
+"""The rules that do work, in the words of the suite."""
+
+
+class LogHandler(LogHandlerBase):
+    """Draws one bar over all jobs of the run."""
+
+    def __post_init__(self) -> None:
+        self.console = Console(stderr=not self.common_settings.stdout)
+        self.jobs: dict[int, str] = {}
+        self.started: dict[int, float] = {}
+        self.running: set[int] = set()
+        self.failed: set[int] = set()
+        self.done = self.total = 0
+        self.bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("[dim]elapsed"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[left]}"),
+            console=self.console,
+        )
+        self.task: Any = None
+        self.begin = time.monotonic()
+
+    # What Snakemake asks of a handler.
+    writes_to_stream = property(lambda self: True)
+    writes_to_file = property(lambda self: False)
+    has_filter = property(lambda self: True)
+    has_formatter = property(lambda self: True)
+    needs_rulegraph = property(lambda self: False)
+
+    def emit(self, record: LogRecord) -> None:
+        event = getattr(record, "event", None)
+        if event == LogEvent.RUN_INFO:
+            self._plan(getattr(record, "stats", {}))
+        elif event == LogEvent.JOB_INFO:
+            self.jobs[record.jobid] = _name(record)  # type: ignore[attr-defined]
+        elif event == LogEvent.JOB_STARTED:
+            self._start(record.jobs)  # type: ignore[attr-defined]
+        elif event == LogEvent.JOB_FINISHED:
+            self._finish(record.job_id)  # type: ignore[attr-defined]
+        elif event == LogEvent.JOB_ERROR:
+            self._fail(record)
+        elif event is None and record.levelno >= ERROR:
+            self.console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        if self.task is not None:
+            self.bar.stop()
+        super().close()
+
+    def _plan(self, stats: dict[str, Any]) -> None:
+        self.total = int(stats.get("total", 0)) - int(stats.get("all", 0))
+        counts = ", ".join(f"{stats[rule]} {rule}" for rule in SHOWN if stats.get(rule))
+        if self.total > 0 and not self.common_settings.dryrun:
+            self.console.print(f"to do: {counts}", highlight=False, soft_wrap=True)
+            self.task = self.bar.add_task("starting", total=self.total, left="")
+            if self.console.is_terminal:
+                self.bar.start()
+        elif self.common_settings.dryrun:
+            self.console.print(f"would run: {counts or 'nothing'}", highlight=False, soft_wrap=True)
+
+    def _start(self, jobs: list[int]) -> None:
+        self.running |= set(jobs)
+        for job in jobs:
+            self.started[job] = time.monotonic()
+        self._draw()
+
+    def _finish(self, job: int) -> None:
+        self.running.discard(job)
+        if self.jobs.get(job) == "all":
+            return
+        self.done += 1
+        if not self.console.is_terminal:
+            seconds = time.monotonic() - self.started.get(job, self.begin)
+            self.console.print(
+                f"[{self.done}/{self.total}] {self.jobs.get(job, '?')}  {seconds:.0f} s{self._left()}",
+                markup=False,
+                highlight=False,
+            )
+        self._draw()
+
+    def _fail(self, record: LogRecord) -> None:
+        job = getattr(record, "jobid", None)
+        if job is not None:
+            self.failed.add(job)
+            self.running.discard(job)
+        self.console.print(f"failed: {_name(record)}", style="red", markup=False, highlight=False, soft_wrap=True)
+        for log in getattr(record, "log", ()):
+            self.console.print(_tail(Path(str(log).split(" (")[0])), markup=False, highlight=False, soft_wrap=True)
+        self._draw()
+
+    def _left(self) -> str:
+        """Time left, from the mean time of the jobs so far."""
+        if not 0 < self.done < self.total:
+            return ""
+        seconds = (time.monotonic() - self.begin) / self.done * (self.total - self.done)
+        return f"  about {seconds / 60:.0f} min left" if seconds > 90 else f"  about {seconds:.0f} s left"
+
+    def _draw(self) -> None:
+        if self.task is None:
+            return
+        now = ", ".join(sorted(self.jobs.get(job, "?") for job in self.running))
+        failed = f" [red]{len(self.failed)} failed[/red]" if self.failed else ""
+        self.bar.update(
+            self.task,
+            completed=self.done,
+            description=f"{len(self.running)} running{failed} [dim]{now[:60]}",
+            left=self._left(),
+        )
+
+
+def _tail(log: Path, lines: int = 12) -> str:
+    """What a failed job said last."""
+    try:
+        text = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return f"  (no log at {log})"
+    return "\n".join([f"  {line}" for line in text[-lines:]] + [f"  log: {log}"])
+
+
+def _name(record: LogRecord) -> str:
+    """A job in the suite's words: `cell oaks_babi/rag_dense/k30/tiny`."""
+    rule = getattr(record, "rule_name", None) or getattr(record, "name", "job")
+    wildcards = getattr(record, "wildcards", None) or {}
+    names = [str(wildcards[w]) for w in ("dataset", "method", "variant", "model", "engine") if wildcards.get(w)]
+    return f"{rule} {'/'.join(names)}".strip()

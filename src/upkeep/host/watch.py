@@ -1,0 +1,328 @@
+"""What the host does while a container runs: sends it rounds, takes over what it writes, and keeps it within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from upkeep.contract import MAX_LINE_BYTES, Record, Resources
+from upkeep.errors import UpkeepError
+from upkeep.host.feed import Task
+from upkeep.host.runtimes import Handle
+from upkeep.validate import Refused, Scope, check_file, decode, duplicate, open_regular, overlong, torn
+
+R = TypeVar("R", bound=Record)
+
+POLL_S = 0.01
+MAX_FILES = 10_000
+"""Files in a container's writable folder at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a job may take; the rest is in the method's card."""
+
+    stall_s: float = 3600.0
+    """Without a new line. The first one waits for the engine's start."""
+    exit_s: float = 120.0
+    """From the end of its input to the container's own end."""
+
+
+class Failed(Exception):
+    """An attempt that ended early; another may continue."""
+
+
+class Overseer(Protocol):
+    """Whose container it is: what may be used, and who is told."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Path: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def resources(self) -> Resources: ...
+
+    @property
+    def deadline(self) -> float:
+        """By the monotonic clock."""
+
+    def ended(self, status: int) -> str:
+        """Why the container ended, in words."""
+
+    def say(self, collected: Collected[Any] | None, message: str = "") -> None:
+        """Report progress."""
+
+    def reported(self) -> None:
+        """The container has told what it runs with."""
+
+
+class Collected(Generic[R]):
+    """The records that the host has accepted, in a file of its own in which each line is whole and checked.
+
+    Raises:
+        UpkeepError: the file is not what was written to it.
+    """
+
+    def __init__(self, path: Path, record: type[R], scope: Scope[R]) -> None:
+        self.path, self.scope = path, scope
+        self.decoder = msgspec.json.Decoder(record)
+        self._file = path.open("ab")
+        self._cut_torn_line()
+        index = check_file(path, record, scope)
+        self.done = bytearray(offset >= 0 for offset in index.offsets)
+        self.count = index.lines
+        self._asked = bytearray(scope.size)
+
+    def __enter__(self) -> Collected[R]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def complete(self) -> bool:
+        return self.count == self.scope.size
+
+    def ask(self, keys: Iterable[int]) -> None:
+        """Accept these records from now on."""
+        for key in keys:
+            self._asked[key] = 1
+
+    def add(self, lines: Iterable[bytes], first: int, where: Path) -> int:
+        """Check lines and keep them, those before a refused one too; how many.
+
+        Args:
+            first: number of the first of them in the container's file.
+            where: that file, for messages.
+
+        Raises:
+            UpkeepError: a line is refused.
+        """
+        kept = []
+        try:
+            for line in lines:
+                key = self._accept(line)
+                self.done[key] = 1
+                kept.append(line)
+        except Refused as refused:
+            raise refused.fault.error(f"{where}:{first + len(kept)}") from None
+        finally:
+            self._file.write(b"".join(kept))
+            self._file.flush()
+            self.count += len(kept)
+        return len(kept)
+
+    def _accept(self, line: bytes) -> int:
+        key = self.scope.key(decode(line, self.decoder))
+        if self.done[key]:
+            fault = duplicate(self.scope, key, "there already")
+            raise Refused(fault.problem, expected=fault.expected, found=fault.found)
+        if not self._asked[key]:
+            raise Refused(f"a line for {self.scope.name(key)}", expected="what has been asked", found="not asked yet")
+        return key
+
+    def _cut_torn_line(self) -> None:
+        """Killed while it wrote, the host leaves a torn last line."""
+        with self.path.open("rb") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end > 0:
+                start = max(0, end - MAX_LINE_BYTES)
+                file.seek(start)
+                if (newline := file.read(end - start).rfind(b"\n")) >= 0:
+                    end = start + newline + 1
+                    break
+                end = start
+        if end < size:
+            os.truncate(self.path, end)
+
+
+class Tail:
+    """Follows a file that a container appends to."""
+
+    def __init__(self, path: Path, limit: int, lines: int) -> None:
+        """Args:
+        limit: bytes at most.
+        lines: lines that are there already; they are ours and not read.
+        """
+        self.path, self._limit = path, limit
+        self._file = open_regular(path)
+        self._file.seek(0, os.SEEK_END)
+        self.place, self._rest = self._file.tell(), b""
+        self.lines = lines
+
+    def new(self) -> list[bytes]:
+        """The lines that have become whole since the last call, as far as one reading holds them.
+
+        Raises:
+            UpkeepError: a line or the file is too long, or the file has shrunk.
+        """
+        size = os.fstat(self._file.fileno()).st_size
+        if size > self._limit:
+            expected = f"at most {self._limit:,} bytes"
+            raise UpkeepError("the output is too large", where=self.path, expected=expected, found=f"{size:,} bytes")
+        if size < self.place:
+            raise UpkeepError("the output has shrunk", where=self.path, expected="a file that is only appended to")
+        block = os.pread(self._file.fileno(), min(size - self.place, MAX_LINE_BYTES), self.place)
+        self.place += len(block)
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise overlong().fault.error(f"{self.path}:{self.lines + len(lines) + 1}")
+        self.lines += len(lines)
+        return [line + b"\n" for line in lines]
+
+    def require_whole(self) -> None:
+        """Raises UpkeepError where a line was begun that did not become whole."""
+        if self._rest:
+            raise torn(self._rest).fault.error(f"{self.path}:{self.lines + 1}")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Watch:
+    """A running container: what it is sent, what it writes, and the bounds of both."""
+
+    def __init__(self, handle: Handle, output: Path, collected: Collected[Any] | None, job: Overseer) -> None:
+        self._handle, self._output, self._collected, self._job = handle, output, collected, job
+        self._unsent = memoryview(b"")
+        self._limit = job.resources.disk_gb * 2**30
+        self._tail = Tail(output / collected.path.name, self._limit, collected.count) if collected is not None else None
+        self._progress = self._measured = time.monotonic()
+        self._noted = False
+        self.status: int | None = None
+        self.remark: str | None = None
+        os.set_blocking(handle.stdin.fileno(), False)
+
+    def feed(self, tasks: Iterator[Task]) -> None:
+        """Send round after round, each when the one before is on disk, then wait for the end.
+
+        Raises:
+            Failed: the container ended or stood still before all was there.
+            UpkeepError: its output is refused, or a bound is broken.
+        """
+        collected = self._collected
+        assert collected is not None
+        for task in tasks:
+            collected.ask(task.keys)
+            self._unsent = memoryview(msgspec.json.encode(task.round) + b"\n")
+            waiting = [key for key in task.keys if not collected.done[key]]
+            while waiting:
+                self._turn()
+                while waiting and collected.done[waiting[-1]]:
+                    waiting.pop()
+                if waiting and self.status is not None:
+                    raise Failed(self._job.ended(self.status))
+        self.finish()
+        if self._tail is not None:
+            self._tail.require_whole()
+
+    def finish(self) -> None:
+        """Close the container's input and wait for its end; where records were expected, not for long."""
+        if self.status is None:
+            with contextlib.suppress(OSError):
+                self._handle.stdin.close()
+        self._unsent = memoryview(b"")
+        patience = time.monotonic() + self._job.limits.exit_s
+        while self.status is None:
+            self._turn()
+            if self._collected is not None and self.status is None and time.monotonic() > patience:
+                self.remark = f"did not end within {self._job.limits.exit_s:g} s after the last record"
+                self.status = self._handle.kill()
+        self._note_engine()
+        if self.status and self.remark is None:
+            self.remark = f"after the last record: {self._job.ended(self.status)}"
+
+    def close(self) -> None:
+        """End the container, if it has not ended."""
+        if self.status is None:
+            self.status = self._handle.kill()
+        if self._tail is not None:
+            self._tail.close()
+
+    def _turn(self) -> None:
+        """Send and read what can be without waiting, look at the bounds, and rest where nothing happened."""
+        if self.status is not None:
+            return
+        ended = self._handle.poll() is not None
+        self._send()
+        busy = self._read()
+        if ended:
+            while self._read():
+                pass
+            self.status = self._handle.wait()
+            return
+        moment = time.monotonic()
+        if busy:
+            self._progress = moment
+        self._check_bounds(moment)
+        self._job.say(self._collected)
+        if not busy:
+            time.sleep(POLL_S)
+
+    def _send(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._handle.stdin.fileno(), self._unsent) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent = memoryview(b"")  # it is ending, as a later turn will see
+
+    def _read(self) -> bool:
+        """Take over what is new; whether anything was."""
+        if self._tail is None or self._collected is None:
+            return False
+        before, first = self._tail.place, self._tail.lines + 1
+        if lines := self._tail.new():
+            self._collected.add(lines, first, self._tail.path)
+            self._note_engine()
+        return self._tail.place > before
+
+    def _note_engine(self) -> None:
+        if not self._noted:
+            self._noted = True
+            self._job.reported()
+
+    def _check_bounds(self, moment: float) -> None:
+        job = self._job
+        if moment > job.deadline:
+            raise UpkeepError(
+                f"{job.name}: not done in time",
+                where=job.log,
+                expected=f"{job.resources.minutes} minutes (`resources.minutes` of the method's and the model's card)",
+                remedy="the same command continues; raise the bound where it is too low",
+            )
+        if self._collected is not None and moment - self._progress > job.limits.stall_s:
+            raise Failed(f"nothing new for {job.limits.stall_s:g} s\n{self._handle.tail(15)}")
+        if moment - self._measured > 2.0:
+            self._measured = moment
+            _check_folder(self._output, self._limit)
+
+
+def _check_folder(folder: Path, limit: int) -> None:
+    """Refuse a writable folder that grows without bound. What vanishes meanwhile does not count."""
+    size = files = 0
+    for parent, folders, names in os.walk(folder):
+        files += len(names) + len(folders)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(Path(parent) / name).st_size
+        if size > limit or files > MAX_FILES:
+            raise UpkeepError(
+                "the writable folder is too large",
+                where=folder,
+                expected=f"at most {limit:,} bytes (`resources.disk_gb` of its cards) in {MAX_FILES:,} files",
+                found=f"{size:,} bytes, {files:,} files",
+            )
