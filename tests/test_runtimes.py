@@ -305,7 +305,10 @@ def test_killing_a_process_kills_what_it_started(process: tuple[Process, Prepare
     pid = launch.output / "pid"
     until(handle, lambda: pid.exists() and pid.read_text() != "")
     assert handle.kill() < 0
-    assert not alive(int(pid.read_text()))
+    # The signal is sent when `kill` returns; the system may take a moment to end the process.
+    deadline = time.monotonic() + 20
+    while alive(int(pid.read_text())):
+        assert time.monotonic() < deadline
 
 
 def alive(pid: int) -> bool:

@@ -24,7 +24,7 @@ class LogHandler(LogHandlerBase):
     """Draws one bar over all jobs of the run."""
 
     def __post_init__(self) -> None:
-        self.console = Console(stderr=not self.common_settings.stdout)
+        self.console = Console(stderr=not self.common_settings.stdout, soft_wrap=True)
         self.jobs: dict[int, str] = {}
         self.started: dict[int, float] = {}
         self.running: set[int] = set()

@@ -357,7 +357,8 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    rest = arguments.rest or ["-n", str(os.cpu_count() or 1)]
+    # Tests of one file share what they prepare, so a file stays with one worker.
+    rest = arguments.rest or ["-n", str(os.cpu_count() or 1), "--dist", "loadfile"]
     environment = os.environ | {"UPKEEP_VLLM_PYTHON": str(_vllm_python(arguments))}
     command = [sys.executable, "-m", "pytest", *rest]
     return subprocess.run(command, cwd=arguments.root, env=environment, check=False).returncode
