@@ -19,4 +19,5 @@ include: "rules/report.smk"
 rule all:
     default_target: True
     input:
+        suite.manifests,
         suite.report,

@@ -381,7 +381,7 @@ def test_cells_without_scores_have_a_reason(catalog: Catalog) -> None:
     assert waiting["reason"].to_list() == ["dataset not available"] * 2
     status = catalog.results / "status" / "cells" / f"{cells[0]}.json"
     status.parent.mkdir(parents=True)
-    status.write_text('{"state": "failed", "message": "out of memory\\nmore"}')
+    status.write_text('{"state": "failed", "message": "out of memory\\n  remedy: more"}')
     assert page.pending(catalog, cells, NO_SCORES)["reason"][0] == "failed: out of memory"
 
 
@@ -400,7 +400,7 @@ def test_a_cell_whose_inputs_failed_says_which(catalog: Catalog, kind: str, name
     status.parent.mkdir(parents=True)
     status.write_text('{"state": "running", "message": ""}')
     assert page.pending(catalog, [cell], NO_SCORES)["reason"].to_list() == ["dataset not available"]
-    status.write_text('{"state": "failed", "message": "out of memory\\nmore"}')
+    status.write_text('{"state": "failed", "message": "out of memory\\n  remedy: more"}')
     assert page.pending(catalog, [cell, other], NO_SCORES)["reason"].to_list() == [reason, "dataset not available"]
 
 

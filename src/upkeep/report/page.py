@@ -177,8 +177,6 @@ def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl
 
 def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
     """Why a cell has no scores: its own failure before that of a job that it waits for."""
-    if refused:
-        return f"refused: {refused}"
     layout = Layout(catalog.results)
     for what, kind, name in _jobs(catalog, cell):
         try:
@@ -186,10 +184,18 @@ def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
         except FileNotFoundError:
             continue
         if status.get("state") == "failed":
-            return f"failed: {what}{(status.get('message') or 'no reason given').splitlines()[0]}"
+            return f"failed: {what}{_short(status.get('message') or 'no reason given')}"
+    if refused:
+        return f"refused: {refused}"
     if not (layout.dataset(cell.dataset) / "card.json").is_file():
         return "dataset not available"
     return tables.NOT_RUN
+
+
+def _short(message: str) -> str:
+    """An error's first line, and the last one of what was found: with an exception, the exception."""
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("  remedy:")]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} ({lines[-1]})"
 
 
 def _jobs(catalog: Catalog, cell: Cell) -> Iterator[tuple[str, str, object]]:

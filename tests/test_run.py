@@ -1,0 +1,154 @@
+"""`upkeep run` from end to end with the two controls: what runs, what is reused, what a failure leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import ROOT, copy_repository
+
+from upkeep.contract import Manifest
+
+SUITE = """
+label: controls
+summary: The two controls.
+papers: [oaks]
+cells:
+  - {datasets: [oaks_babi_mini], methods: ["null", gold], models: [none]}
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_repository(tmp_path_factory.mktemp("run"))
+    (root / "config" / "suites" / "controls.yaml").write_text(SUITE)
+    return root
+
+
+def upkeep(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    cache = os.environ.get("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
+    environment = os.environ | {"UPKEEP_RUNTIME": "process", "UPKEEP_CACHE": cache, "PYTHONPATH": str(root / "src")}
+    command = [sys.executable, "-m", "upkeep", "--root", str(root), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=root)
+
+
+def starts(root: Path) -> dict[str, str]:
+    """When each published cell was run."""
+    found = {}
+    for path in sorted((root / "results" / "cells").rglob("manifest.json")):
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found[manifest.cell.split("/")[1]] = manifest.start
+    return found
+
+
+def run(root: Path) -> str:
+    result = upkeep(root, "run", "controls")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_a_run_ends_with_tables_and_the_place_of_the_report(root: Path) -> None:
+    out = run(root)
+    assert "runtime: process" in out and "not isolated" in out
+    assert "100.0" in out and "Report:" in out
+    page = (root / "results" / "report" / "index.html").read_text()
+    assert "as it must be" in page and "not isolated" in page
+
+
+def test_a_second_run_does_nothing_and_says_so(root: Path) -> None:
+    run(root)
+    before = starts(root)
+    assert "nothing to do" in run(root)
+    assert starts(root) == before
+
+
+def test_a_cell_that_was_deleted_is_run_again_alone(root: Path) -> None:
+    run(root)
+    before = starts(root)
+    shutil.rmtree(root / "results" / "cells" / "oaks_babi_mini" / "gold")
+    run(root)
+    after = starts(root)
+    assert after["null"] == before["null"] and after["gold"] != before["gold"]
+
+
+@pytest.mark.parametrize("metadata", ["kept", "lost"])
+def test_editing_a_method_runs_its_cells_again_and_no_others(root: Path, metadata: str) -> None:
+    run(root)
+    before = starts(root)
+    with (root / "methods" / "null" / "method.py").open("a") as file:
+        file.write(f"# edited, Snakemake's records {metadata}\n")
+    if metadata == "lost":
+        shutil.rmtree(root / ".snakemake")
+    run(root)
+    after = starts(root)
+    assert after["null"] != before["null"] and after["gold"] == before["gold"]
+
+
+def test_editing_what_only_people_read_runs_nothing_again(root: Path) -> None:
+    run(root)
+    before = starts(root)
+    readme = root / "methods" / "gold" / "README.md"
+    readme.write_text(readme.read_text() + "\nMore.\n")
+    run(root)
+    assert starts(root) == before
+
+
+def test_a_failed_cell_is_named_with_its_reason_and_the_others_are_reported(root: Path) -> None:
+    run(root)
+    method = root / "methods" / "null" / "method.py"
+    good = method.read_text()
+    method.write_text("raise RuntimeError('broken on purpose')\n")
+    result = upkeep(root, "run", "controls")
+    assert result.returncode != 0
+    said = result.stdout + result.stderr
+    assert "broken on purpose" in said and "null" in said
+    assert "100.0" in result.stdout
+    page = (root / "results" / "report" / "index.html").read_text()
+    assert "broken on purpose" in page
+    method.write_text(good)
+    run(root)
+
+
+def test_one_cell_can_be_run_again_by_its_name(root: Path) -> None:
+    run(root)
+    before = starts(root)
+    result = upkeep(root, "cell", "oaks_babi_mini/gold/default/none", "--force")
+    assert result.returncode == 0, result.stderr
+    after = starts(root)
+    assert after["gold"] != before["gold"] and after["null"] == before["null"]
+    assert upkeep(root, "validate", "results/cells/oaks_babi_mini/gold/default/none").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "minni"], ["unknown suite", "mini"]),
+        (["run", "oaks"], ["GPU"]),
+        (["cell", "oaks_babi_mini/rag_bm25/k999/tiny"], ["no variant", "method.yaml", "remedy"]),
+        (["cell", "oaks_novel_mini/gold/default/none"], ["./upkeep dataset build oaks_novel_mini"]),
+        (["dataset", "build", "oaks_novel"], ["remedy"]),
+        (["validate", "nowhere"], ["nowhere"]),
+        (["new", "method", "gold"], ["gold"]),
+    ],
+)
+def test_what_a_user_gets_wrong_is_said_without_a_traceback(root: Path, words: list[str], said: list[str]) -> None:
+    result = upkeep(root, *words)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    for word in said:
+        assert word in result.stderr
+
+
+def test_snakemake_alone_knows_the_same_workflow(root: Path) -> None:
+    run(root)
+    target = "results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl"
+    environment = os.environ | {"PYTHONPATH": str(root / "src"), "UPKEEP_RUNTIME": "process"}
+    snakemake = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--config", "suite=controls"]
+    for rest in (["-n", "all"], ["-n", "--until", "cell"], ["-n", target]):
+        result = subprocess.run([*snakemake, *rest], env=environment, capture_output=True, text=True, cwd=root)
+        assert result.returncode == 0, result.stderr
+        assert "Nothing to be done" in result.stderr + result.stdout
