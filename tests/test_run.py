@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import ROOT, copy_repository
 
+from conftest import ROOT, copy_repository
 from upkeep.contract import Manifest
 
 SUITE = """
