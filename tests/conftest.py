@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# What the caller configured is not what the tests are about, but for the cache: wheels and environments are shared.
+# Workers of one run start after this one and find the cache under its other name.
+for name in ("CONFIG", "SUITE", "RUNTIME", "RESULTS", "ROOT"):
+    os.environ.pop(f"UPKEEP_{name}", None)
+if (cache := os.environ.pop("UPKEEP_CACHE", None)) is not None:
+    os.environ["UPKEEP_TEST_CACHE"] = cache
+CACHE = Path(os.environ.get("UPKEEP_TEST_CACHE", ROOT / "results" / "cache"))
 
 
 def docker_reason() -> str | None:

@@ -5,7 +5,6 @@ Each test runs under Docker where its engine answers, and as a plain process.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from conftest import ROOT, copy_repository
+from conftest import CACHE, copy_repository
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import Manifest, Memory, Prediction
 from upkeep.datasets import build_dataset
@@ -34,10 +33,9 @@ RUNTIMES = [pytest.param("docker", marks=pytest.mark.docker), "process"]
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     """A repository of its own with both small datasets and the model made on the spot."""
     root = copy_repository(tmp_path_factory.mktemp(request.param))
-    cache = os.environ.get("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("UPKEEP_RUNTIME", request.param)
-        environment.setenv("UPKEEP_CACHE", cache)
+        environment.setenv("UPKEEP_CACHE", str(CACHE))
         catalog = Catalog(root)
         for name in (BABI, "oaks_novel_mini"):
             build_dataset(catalog, name, Layout(catalog.results).dataset(name))

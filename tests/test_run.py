@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conftest import ROOT, copy_repository
+from conftest import CACHE, copy_repository
 from upkeep.contract import Manifest
 
 SUITE = """
@@ -31,8 +31,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def upkeep(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    cache = os.environ.get("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
-    environment = os.environ | {"UPKEEP_RUNTIME": "process", "UPKEEP_CACHE": cache, "PYTHONPATH": str(root / "src")}
+    environment = os.environ | {
+        "UPKEEP_RUNTIME": "process",
+        "UPKEEP_CACHE": str(CACHE),
+        "PYTHONPATH": str(root / "src"),
+    }
     command = [sys.executable, "-m", "upkeep", "--root", str(root), *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=root)
 
