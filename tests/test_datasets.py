@@ -22,6 +22,7 @@ from upkeep.contract import DatasetSpec, Pair
 from upkeep.datasets import build_dataset, describe, oaks_novel, store, tokens, validate
 from upkeep.datasets.store import Built, Question, Stream
 from upkeep.errors import UpkeepError
+from upkeep.files import hash_file
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -220,7 +221,7 @@ def test_a_changed_file_is_refused_with_both_hashes(tmp_path: Path) -> None:
     with pytest.raises(UpkeepError, match="wrong sha256") as raised:
         validate(folder)
     assert card.files["gold.parquet"] in str(raised.value)
-    assert store.file_sha256(folder / "gold.parquet") in str(raised.value)
+    assert hash_file(folder / "gold.parquet") in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["documents.parquet", "probes.parquet", "gold.parquet", "pairs.jsonl", "card.json"])

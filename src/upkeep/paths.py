@@ -24,15 +24,23 @@ class Layout:
         """Folder of a model's weights, where the suite holds them itself."""
         return self.results / "models" / model
 
-    def trained(self, training: ArtifactCell) -> Path:
+    def weights_record(self, model: str) -> Path:
+        """Where a model's weights lie, and their hash."""
+        return self.results / "models" / f"{model}.json"
+
+    def plan(self, name: str) -> Path:
+        """Hash of what determines a job; an input of it."""
+        return self.results / "plans" / name
+
+    def trained(self, training: ArtifactCell | str) -> Path:
         """Published folder of a model made by a training method: manifest.json and model/."""
         return self.results / "trained" / str(training)
 
-    def memory(self, artifact: ArtifactCell) -> Path:
+    def memory(self, artifact: ArtifactCell | str) -> Path:
         """Published folder of a method's memories: manifest.json and memory.jsonl."""
         return self.results / "memories" / str(artifact)
 
-    def cell(self, cell: Cell) -> Path:
+    def cell(self, cell: Cell | str) -> Path:
         """Published folder: predictions.jsonl, measured.parquet, manifest.json."""
         return self.results / "cells" / str(cell)
 

@@ -43,10 +43,6 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(p for p in paths if p.is_file())
 
 
-def record_file(catalog: Catalog, model: str) -> Path:
-    return catalog.results / "models" / f"{model}.json"
-
-
 def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, WeightsRecord]:
     """A model's card and weights, trained ones included.
 
@@ -55,7 +51,7 @@ def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, Weights
     """
     trained = TrainedModel.parse(model)
     if trained is None:
-        return catalog.model(model), _read(record_file(catalog, model), model)
+        return catalog.model(model), _read(Layout(catalog.results).weights_record(model), model)
     folder = Layout(catalog.results).trained(ArtifactCell(dataset, trained.method, trained.variant, trained.base))
     manifest = folder / "manifest.json"
     if not manifest.is_file():
@@ -113,7 +109,7 @@ def fetch(catalog: Catalog, model: str) -> WeightsRecord:
             remedy="fetch the revision that models/ names, or pin the new hash there",
         )
     record = WeightsRecord(model, str(folder) if folder else None, sha)
-    write_atomically(record_file(catalog, model), msgspec.json.format(msgspec.json.encode(record)))
+    write_atomically(Layout(catalog.results).weights_record(model), msgspec.json.format(msgspec.json.encode(record)))
     return record
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from upkeep import identity
 from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep.files import write_atomically
 from upkeep.paths import Layout
 
 
@@ -39,16 +40,16 @@ class Workflow:
         return str(self.layout.image(method, engine))
 
     def weights(self, model: str) -> str:
-        return str(self.layout.results / "models" / f"{model}.json")
+        return str(self.layout.weights_record(model))
 
     def memory(self, name: str) -> str:
-        return str(self.layout.results / "memories" / name / "manifest.json")
+        return str(self.layout.memory(name) / "manifest.json")
 
     def trained(self, name: str) -> str:
-        return str(self.layout.results / "trained" / name / "manifest.json")
+        return str(self.layout.trained(name) / "manifest.json")
 
     def cell(self, name: str, file: str) -> str:
-        return str(self.layout.results / "cells" / name / file)
+        return str(self.layout.cell(name) / file)
 
     def log(self, name: str) -> str:
         return str(self.layout.results / "logs" / f"{name}.log")
@@ -134,13 +135,10 @@ class Workflow:
         (a comment in another file, a fresh clone) and its own metadata is lost with `.snakemake`; so what determines a
         job is hashed (`upkeep.identity`), and the hash is an input.
         """
-        path = self.catalog.root / self.layout.results / "plans" / name
+        path = self.catalog.root / self.layout.plan(name)
         if not path.is_file() or path.read_text() != plan:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(plan)
-            temporary.replace(path)
-        return str(self.layout.results / "plans" / name)
+            write_atomically(path, plan.encode())
+        return str(self.layout.plan(name))
 
     def plan_of_dataset(self, wildcards: Any) -> str:
         name = wildcards.dataset

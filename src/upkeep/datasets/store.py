@@ -20,6 +20,7 @@ import polars as pl
 from upkeep.contract import Config, DatasetCard, DatasetSpec, Pair
 from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
+from upkeep.files import hash_file
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ class Context:
         Raises:
             UpkeepError: a file has another hash than its pin; a pinned file is missing.
         """
-        found = {file.name: file_sha256(file) for file in files}
+        found = {file.name: hash_file(file) for file in files}
         if len(found) < len(files):
             raise UpkeepError("two input files of one name", where=self.where, expected="a name for each", found=files)
         if missing := sorted(self.spec.sha256.keys() - found.keys()):
@@ -266,12 +267,6 @@ def _mean(values: pl.Series) -> float:
 # ---------------------------------------------------------------- hashes
 
 
-def file_sha256(path: Path) -> str:
-    """sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def check_pin(path: Path, found: str, expected: str | None, pinned_in: Path) -> None:
     """Stop where a file has another hash than its pin (none: anything goes).
 
@@ -352,7 +347,7 @@ def download(url: str, sha256: str, target: Path, context: Context, remedy: str)
     Raises:
         UpkeepError: no connection is allowed or none is to be had, or the hash is wrong.
     """
-    if target.is_file() and file_sha256(target) == sha256:
+    if target.is_file() and hash_file(target) == sha256:
         return target
     if context.config.offline:
         raise UpkeepError("a download is needed, and `offline` is set", where=url, remedy=remedy)
@@ -366,7 +361,7 @@ def download(url: str, sha256: str, target: Path, context: Context, remedy: str)
             part.unlink()
             raise UpkeepError(f"download failed: {error}", where=url, remedy=remedy) from None
     try:
-        check_pin(part, file_sha256(part), sha256, context.where)
+        check_pin(part, hash_file(part), sha256, context.where)
     except UpkeepError as error:
         part.unlink()
         raise UpkeepError(error.problem, where=url, expected=error.expected, found=error.found, remedy=remedy) from None
@@ -422,7 +417,7 @@ def write(folder: Path, built: Built, name: str, spec: DatasetSpec, plan: str = 
         statistics=dict(built.statistics),
         stands_for=spec.stands_for,
         content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs),
-        files={file: file_sha256(folder / file) for file in files},
+        files={file: hash_file(folder / file) for file in files},
         inputs=dict(built.inputs),
         plan=plan,
         seed=built.seed,
@@ -543,7 +538,7 @@ def validate(folder: Path) -> DatasetCard:
         path = folder / name
         if not path.is_file():
             raise UpkeepError("file not found", where=path, expected=f"sha256 {pinned}")
-        if (found := file_sha256(path)) != pinned:
+        if (found := hash_file(path)) != pinned:
             raise UpkeepError(
                 "wrong sha256",
                 where=path,

@@ -15,6 +15,7 @@ from msgspec import Struct
 from upkeep.catalog import Catalog, Cell, TrainedModel
 from upkeep.contract import DatasetCard, DatasetSpec, Manifest
 from upkeep.errors import UpkeepError
+from upkeep.files import hash_file
 from upkeep.identity import identity as identity_of
 from upkeep.paths import Layout
 from upkeep.scoring import oaks
@@ -105,8 +106,7 @@ def read_key(folder: Path, form: Canonical) -> Key:
     """
     card = read_card(folder)
     path = folder / "gold.parquet"
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = hash_file(path)
     if card.files.get(path.name) != found:
         raise UpkeepError(
             "the answer key is not the one that the dataset's card describes",
