@@ -194,6 +194,40 @@ class Resources(Record, frozen=True, kw_only=True):
     pids: Positive = 512
     minutes: Positive = 240
     disk_gb: Positive = 10
+    gpu_type: str | None = None
+    """Kind of GPU, in a cluster's own word (`h100`); null for any."""
+    constraint: str | None = None
+    """Feature that a cluster's node must have (SLURM's `--constraint`)."""
+
+
+class Price(Record, frozen=True, kw_only=True):
+    """What an endpoint charges, in US dollars for a million tokens."""
+
+    prompt: Annotated[float, Meta(ge=0)]
+    completion: Annotated[float, Meta(ge=0)]
+    """Reasoning included."""
+    cached: Annotated[float, Meta(ge=0)] | None = None
+    """Prompt tokens from the provider's prefix cache; null where they cost what the others cost."""
+
+
+class Endpoint(Record, frozen=True, kw_only=True):
+    """How an OpenAI-compatible endpoint (the model's `location`, up to `/v1`) is asked."""
+
+    model: str
+    """The model's name there; an answer that names another one is refused."""
+    key: str | None
+    """Name of the environment variable with the API key; null where none is asked for."""
+    price: Price
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    max_in_flight: Positive = 16
+    timeout_s: Seconds = 600.0
+    """From sending a request to the last byte of its answer."""
+    retries: Count = 6
+    tokens_per_byte: Annotated[float, Meta(gt=0, le=4)] = 0.35
+    """An upper estimate of prompt tokens, where the provider's tokenizer is not public."""
+    fields: dict[str, Any] = {}
+    """Further fields of the request's body (`reasoning_effort: low`)."""
 
 
 class ModelSpec(Record, frozen=True, kw_only=True):
@@ -203,21 +237,29 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """The printed name, as in the papers' tables (`Qwen3-30B`)."""
     summary: str
     role: Literal["generator", "embedder"] = "generator"
-    source: Literal["hub", "path", "rule", "package"]
+    source: Literal["hub", "path", "rule", "package", "endpoint"]
     """`hub`: a hub id at a revision; `path`: a local folder; `rule`: made on the spot by a recipe of ours;
-    `package`: carried by an installed Python package."""
+    `package`: carried by an installed Python package; `endpoint`: behind an OpenAI-compatible API."""
     location: str
-    """Hub id, folder (relative to the repository), recipe name or package name."""
+    """Hub id, folder (relative to the repository), recipe name, package name or base URL."""
     revision: str | None = None
     """Commit of the hub repository; required for `hub`."""
     sha256: Sha256 | None = None
     """Content hash of the weights' folder, where it is pinned."""
     context_length: Positive
     """Tokens, prompt and answer together."""
-    engine: Literal["transformers", "vllm"] = "transformers"
+    engine: Literal["transformers", "vllm", "endpoint"] = "transformers"
+    endpoint: Endpoint | None = None
+    """For the source `endpoint`."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     gpus: Count = 0
-    """GPUs needed; 0 runs on the CPU."""
+    """GPUs needed on each node; 0 runs on the CPU."""
+    nodes: Positive = 1
+    """Nodes that the model is spread over."""
+    parameters_b: Annotated[float, Meta(gt=0)] | None = None
+    """Parameters in billions, for estimates; null where they are not public."""
+    active_b: Annotated[float, Meta(gt=0)] | None = None
+    """Parameters that a token passes, in billions (mixture of experts); null where all are."""
     resources: Resources | None = None
     """What it needs; a method that needs more of something gets that."""
     sampling: Sampling = Sampling()
@@ -247,7 +289,7 @@ class ModelSpec(Record, frozen=True, kw_only=True):
 class EngineSettings(Record, frozen=True, kw_only=True):
     """How the engine of a cell is started."""
 
-    name: Literal["transformers", "vllm", "none"]
+    name: Literal["transformers", "vllm", "endpoint", "none"]
     threads: Positive = 1
     max_in_flight: Positive = 256
     """Probes that are answered at the same time."""
@@ -285,6 +327,9 @@ class CellDescription(Record, frozen=True, kw_only=True):
     """The writable folder."""
     pairs: str | None = None
     """`train`: file of training pairs (JSON Lines of Pair)."""
+    socket: str | None = None
+    """Unix socket of an engine outside this container: one that several cells share, or the way to an endpoint.
+    Null where the engine runs in this container."""
 
 
 # ---------------------------------------------------------------- manifests and cards
@@ -301,6 +346,19 @@ class Attempt(Record, frozen=True, kw_only=True):
     """Predictions on disk when it ended."""
 
 
+class Job(Record, frozen=True, kw_only=True):
+    """The batch system's job that a cell ran in."""
+
+    scheduler: Literal["slurm"]
+    id: str
+    node: str
+    partition: str | None
+    gpus: list[str]
+    """As the batch system gave them to the job (`CUDA_VISIBLE_DEVICES`)."""
+    restarts: Count
+    """How often it had been put back into the queue."""
+
+
 class Environment(Record, frozen=True, kw_only=True):
     """Where a cell ran."""
 
@@ -314,7 +372,7 @@ class Environment(Record, frozen=True, kw_only=True):
     engine_version: str
     packages: dict[str, str]
     hardware: dict[str, Any]
-    job: str | None = None
+    job: Job | None = None
 
 
 class Manifest(Record, frozen=True, kw_only=True):
@@ -459,7 +517,11 @@ class Config(Record, frozen=True, kw_only=True):
     """`config/config.yaml`; a user's own file may override any field."""
 
     suite: str = "mini"
-    runtime: Literal["auto", "docker", "podman", "process"] = "auto"
+    runtime: Literal["auto", "docker", "podman", "apptainer", "process"] = "auto"
+    cells_per_job: Positive = 10
+    """Cells of one model that share a job and a loaded engine."""
+    budget: dict[str, Annotated[float, Meta(ge=0)]] = {}
+    """Model -> US dollars that its endpoint may cost, over all runs of these results; asked for before any request."""
     base_image: str | None = None
     """Base image of the CPU images in place of the pinned official one."""
     results: str = "results"

@@ -47,6 +47,7 @@ DESCRIPTION: Fields = {
     "prompt_text": "in",
     "output": "out",
     "pairs": "content",
+    "socket": "out",
 }
 MODEL: Fields = {
     "label": "out",
@@ -59,7 +60,11 @@ MODEL: Fields = {
     "context_length": "in",
     "engine": "in",
     "dtype": "in",
+    "endpoint": "content",
     "gpus": "in",
+    "nodes": "in",
+    "parameters_b": "out",
+    "active_b": "out",
     "resources": "out",
     "sampling": "in",
     "chat_template": "in",
@@ -77,6 +82,8 @@ MODEL: Fields = {
 CONFIG: Fields = {
     "suite": "content",
     "runtime": "out",
+    "cells_per_job": "out",
+    "budget": "out",
     "base_image": "out",
     "results": "out",
     "cache": "out",
@@ -219,9 +226,12 @@ def resources(catalog: Catalog, method: str, model: str) -> Resources:
     """What a job may use: the larger of what its method and its model ask for, field by field."""
     card = catalog.method(method)
     asked = [card.resources]
-    if card.model and (wanted := catalog.spec(model).resources):
-        asked.append(wanted)
-    return Resources(**{name: max(getattr(one, name) for one in asked) for name in Resources.__struct_fields__})
+    if card.model and (of_model := catalog.spec(model).resources):
+        asked.append(of_model)
+    given = {n: [v for one in asked if (v := getattr(one, n)) is not None] for n in Resources.__struct_fields__}
+    # A kind of node is named, not counted: the model's word rules.
+    chosen = {n: v[-1] if isinstance(v[0], str) else max(v) for n, v in given.items() if v}
+    return msgspec.convert(chosen, Resources)
 
 
 def _trains(catalog: Catalog, method: str) -> bool:

@@ -117,7 +117,7 @@ def _folder(catalog: Catalog, model: str, spec: ModelSpec) -> Path | None:
     if local := catalog.config.models.get(model):
         return (catalog.root / Path(local).expanduser()).resolve()
     match spec.source:
-        case "package":
+        case "package" | "endpoint":
             return None
         case "path":
             return (catalog.root / spec.location).resolve()

@@ -28,7 +28,7 @@ from typing import IO, Any, Literal
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Environment, Resources
+from upkeep.contract import Environment, Job, Resources
 from upkeep.errors import UpkeepError
 from upkeep.host.environments import EnvironmentRecord, ensure_environment
 from upkeep.host.images import Client, ImageRecord, ensure_base, ensure_image, find_client, pinned_base, write
@@ -242,7 +242,7 @@ class Runtime(ABC):
             return handle.tail(1000)
 
     def environment(
-        self, prepared: Prepared, engine: str, hardware: Mapping[str, Any], job: str | None = None
+        self, prepared: Prepared, engine: str, hardware: Mapping[str, Any], job: Job | None = None
     ) -> Environment:
         """The manifest's entry. `engine` is the package that generates (`vllm`, `transformers`, `none`)."""
         packages = prepared.record.packages

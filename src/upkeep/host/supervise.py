@@ -34,9 +34,12 @@ from upkeep.contract import (
     Resources,
     Usage,
 )
+from upkeep.contract import (
+    Job as JobRecord,
+)
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, write_atomically
-from upkeep.host import publish
+from upkeep.host import publish, slurm
 from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks
 from upkeep.host.gpus import require_gpus
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
@@ -73,7 +76,7 @@ class Runtime(Protocol):
     def start(self, prepared: Prepared, launch: Launch) -> Handle: ...
 
     def environment(
-        self, prepared: Prepared, engine: str, hardware: dict[str, Any], job: str | None = None
+        self, prepared: Prepared, engine: str, hardware: dict[str, Any], job: JobRecord | None = None
     ) -> Environment: ...
 
     def explain(self, status: int, resources: Resources) -> str: ...
@@ -249,7 +252,22 @@ class _Job:
         self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
         if self.kind == "trained":
             return self._train()
-        corpus = Corpus.read(self.dataset)
+        with self._served():
+            return self._feed(Corpus.read(self.dataset), retries)
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[None]:
+        """The way to an engine outside the cell's container, where there is one: a folder with `engine.sock`."""
+        if self.description.engine.name != "endpoint":
+            yield
+            return
+        from upkeep.host.gateway import gateway
+
+        with gateway(self.catalog, self.job.model) as folder:
+            self.inputs["engine"] = folder
+            yield
+
+    def _feed(self, corpus: Corpus, retries: int) -> Manifest:
         if self.kind == "memories":
             memories = corpus.memories()
             with Collected(self.work / "memory.jsonl", Memory, memories) as collected:
@@ -388,6 +406,7 @@ class _Job:
             model_path=paths.get("model"),
             embedder_path=paths.get("embedder"),
             pairs=paths.get("pairs"),
+            socket=f"{paths['engine']}/engine.sock" if "engine" in paths else None,
             output=self.runtime.path_of("output", self._output),
         )
         folder = self.work / "cell"
@@ -418,9 +437,7 @@ class _Job:
             cell=str(self.job),
             identity=self.identity,
             identity_parts=self.parts,
-            environment=self.runtime.environment(
-                self.prepared, engine, self.state.hardware, os.environ.get("SLURM_JOB_ID")
-            ),
+            environment=self.runtime.environment(self.prepared, engine, self.state.hardware, slurm.this_job()),
             seed=self.description.seed,
             start=attempts[0].start if attempts else now(),
             end=now(),
