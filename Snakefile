@@ -16,6 +16,16 @@ include: "rules/cells.smk"
 include: "rules/report.smk"
 
 
+# These are light, or need a network: they are made where Snakemake runs.
+localrules:
+    prepared,
+    dataset,
+    image,
+    weights,
+    score,
+    report,
+
+
 rule all:
     default_target: True
     input:

@@ -7,6 +7,7 @@ Where the output is no terminal, one line for each finished job.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from logging import ERROR, LogRecord
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-SHOWN = ("cell", "memory", "train", "image", "dataset", "weights", "score", "report")
-"""The rules that do work, in the words of the suite."""
+SHOWN = ("batch", "train", "image", "dataset", "weights", "score", "report")
+"""The rules that do work, in the words of the suite. Each batch of cells is a rule, `batch NAME`."""
 
 
 class LogHandler(LogHandlerBase):
@@ -72,7 +73,10 @@ class LogHandler(LogHandlerBase):
 
     def _plan(self, stats: dict[str, Any]) -> None:
         self.total = int(stats.get("total", 0)) - int(stats.get("all", 0))
-        counts = ", ".join(f"{stats[rule]} {rule}" for rule in SHOWN if stats.get(rule))
+        jobs = Counter[str]()
+        for rule, number in stats.items():
+            jobs[rule.partition(" ")[0]] += int(number)
+        counts = ", ".join(f"{jobs[rule]} {rule}" for rule in SHOWN if jobs[rule])
         if self.total > 0 and not self.common_settings.dryrun:
             self.console.print(f"to do: {counts}", highlight=False, soft_wrap=True)
             self.task = self.bar.add_task("starting", total=self.total, left="")
@@ -141,8 +145,10 @@ def _tail(log: Path, lines: int = 12) -> str:
 
 
 def _name(record: LogRecord) -> str:
-    """A job in the suite's words: `cell oaks_babi/rag_dense/k30/tiny`."""
+    """A job in the suite's words: `image rag_dense/transformers`, `batch tiny.transformers.1cpu.0 (10 cells)`."""
     rule = getattr(record, "rule_name", None) or getattr(record, "name", "job")
     wildcards = getattr(record, "wildcards", None) or {}
     names = [str(wildcards[w]) for w in ("dataset", "method", "variant", "model", "engine") if wildcards.get(w)]
-    return f"{rule} {'/'.join(names)}".strip()
+    cells = sum(str(file).endswith("/predictions.jsonl") for file in getattr(record, "output", None) or ())
+    number = f" ({cells} cell{'s' if cells > 1 else ''})" if cells else ""
+    return f"{rule} {'/'.join(names)}".strip() + number

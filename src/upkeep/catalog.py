@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -23,6 +24,11 @@ from upkeep.errors import UpkeepError
 R = TypeVar("R", bound=Record)
 
 CONTROLS = ("null", "gold")
+RESERVED_FIELDS = frozenset(
+    {"model", "messages", "n", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed", "temperature"}
+    | {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"}
+)
+"""Fields of a request to an endpoint that have a place of their own in the card."""
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -208,7 +214,10 @@ class Catalog:
         return self._card("method", name, self.methods, self.root / "methods" / name / "method.yaml", MethodCard)
 
     def model(self, name: str) -> ModelSpec:
-        return self._card("model", name, self.models, self.root / "models" / f"{name}.yaml", ModelSpec)
+        path = self.root / "models" / f"{name}.yaml"
+        spec = self._card("model", name, self.models, path, ModelSpec)
+        _check_endpoint(path, spec)
+        return spec
 
     def spec(self, model: str) -> ModelSpec:
         """The card of a model, or, of a trained one, that of the model it was made of in the beginning."""
@@ -247,6 +256,12 @@ class Catalog:
         trainer = self.method(trained.method)
         if trainer.artifact is None or trainer.artifact.kind != "model":
             raise UpkeepError(f"method {trained.method!r} trains no model", where=cell.model)
+        if self.spec(trained.base).source == "endpoint":
+            raise UpkeepError(
+                "a model behind an endpoint cannot be trained here",
+                where=cell.model,
+                expected="a model whose weights are at hand",
+            )
         self.check(Cell(cell.dataset, trained.method, trained.variant, trained.base))
 
     def cells(self, suite: Suite) -> list[Cell]:
@@ -298,6 +313,37 @@ class Catalog:
         """The training job that makes a cell's model, if it is a trained one."""
         trained = TrainedModel.parse(cell.model)
         return ArtifactCell(cell.dataset, trained.method, trained.variant, trained.base) if trained else None
+
+
+def _check_endpoint(path: Path, spec: ModelSpec) -> None:
+    """Refuse a card that is half an endpoint's."""
+    is_one = (spec.source == "endpoint", spec.engine == "endpoint", spec.endpoint is not None)
+    if any(is_one) != all(is_one):
+        raise UpkeepError(
+            "half an endpoint",
+            where=path,
+            expected="`source: endpoint`, `engine: endpoint` and `endpoint: ...`, or none of them",
+        )
+    if spec.endpoint is None:
+        return
+    if spec.role != "generator" or spec.gpus:
+        raise UpkeepError("an endpoint generates, on no GPU of ours", where=path, expected="no `role`, no `gpus`")
+    url = urlsplit(spec.location)
+    local = url.hostname in ("localhost", "127.0.0.1", "::1")
+    plain = url.scheme == "http" and (local or spec.endpoint.key is None)
+    if not url.hostname or not (url.scheme == "https" or plain) or url.username or url.query or url.fragment:
+        raise UpkeepError(
+            "not the base URL of an endpoint",
+            where=path,
+            expected="https://host/path (http:// on this machine, or where no key is sent), nothing secret in it",
+            found=url.hostname or spec.location,
+        )
+    if taken := sorted(RESERVED_FIELDS & spec.endpoint.fields.keys()):
+        raise UpkeepError(
+            f"`endpoint.fields` may not hold {', '.join(taken)}",
+            where=path,
+            remedy="set these by the card's own fields",
+        )
 
 
 def _folders(parent: Path, card: str) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from upkeep.errors import UpkeepError
+from upkeep.files import refusal
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
@@ -35,6 +36,11 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         code = 0
+    except OSError as error:
+        if (told := refusal(error, arguments.root.resolve())) is None:
+            raise
+        print(f"upkeep: {told}", file=sys.stderr)
+        code = 1
     sys.exit(code)
 
 
@@ -61,6 +67,33 @@ def _parser() -> argparse.ArgumentParser:
     setup.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     setup.add_argument("--cores", default="all", help="cores to use at once")
 
+    plan = command(
+        "plan", _plan, "what a suite will take: requests, tokens, hours, money, disk; afterwards, what it took"
+    )
+    plan.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    plan.add_argument("--cells", action="store_true", help="a line for each cell, too")
+    plan.add_argument("--actual", action="store_true", help="beside it what the complete cells took")
+    plan.add_argument("--gpu", help="a GPU of config/gpus.yaml, in place of the one that it assumes")
+    plan.add_argument("--output-tokens", type=_count, metavar="N", help="tokens of a reply, without its reasoning")
+    plan.add_argument("--thinking-tokens", type=_count, metavar="N", help="tokens of reasoning, for models that think")
+    plan.add_argument("--json", type=Path, metavar="FILE", help="write the plan to a file, for programs")
+
+    doctor = command("doctor", _doctor, "what this machine has, what each missing thing rules out, and the remedy")
+    doctor.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    doctor.add_argument("--json", action="store_true", help="print the findings for programs")
+
+    status = command("status", _status, "how far a suite is: done, running, queued, failed and why; what to do next")
+    status.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    status.add_argument("--failed", action="store_true", help="each failed cell by itself")
+    status.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="redraw, every 5 seconds")
+    status.add_argument("--json", action="store_true", help="print it for programs")
+
+    logs = command("logs", _logs, "what a cell or artifact printed: DATASET/METHOD/VARIANT/MODEL, or a part of it")
+    logs.add_argument("cell")
+    logs.add_argument("--suite", help="whose cells are meant; default: `suite` in config/config.yaml")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on printing what comes, until it has ended")
+    logs.add_argument("--full", action="store_true", help="all of it, in place of the end")
+
     command("test", _test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
     check = command("check", _check, "formatter, linter, type checker, snakemake --lint")
@@ -73,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     artifact = command("artifact", _artifact, "prepare a memory or train a model: DATASET/METHOD/VARIANT/MODEL")
     artifact.add_argument("artifact")
     artifact.add_argument("--force", action="store_true", help="prepare it again, though it is complete")
+
+    batch = command("batch", _batch, "run the cells of one model that share an engine; what a job of the workflow does")
+    batch.add_argument("name")
 
     dataset = command("dataset", _dataset, "build or describe a dataset")
     dataset.add_argument("what", choices=["build", "describe"])
@@ -209,26 +245,129 @@ def _show(catalog: Catalog) -> None:
 
 def _cell(arguments: argparse.Namespace) -> int:
     from upkeep.catalog import Cell
-    from upkeep.host.supervise import run_cell
+    from upkeep.host.slurm import continued
+    from upkeep.host.supervise import run_cell, traces
 
     catalog = _catalog(arguments)
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
-    manifest = run_cell(catalog, cell, force=arguments.force)
+    with continued(traces(catalog, cell)):
+        manifest = run_cell(catalog, cell, force=arguments.force)
     print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
+    return 0
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    from upkeep.batches import find
+    from upkeep.host.batch import run_batch
+    from upkeep.host.slurm import continued
+    from upkeep.host.supervise import traces
+
+    catalog = _catalog(arguments)
+    batch = find(catalog, arguments.name)
+    with continued(file for job in batch.jobs for file in traces(catalog, job)):
+        run_batch(catalog, batch)
     return 0
 
 
 def _artifact(arguments: argparse.Namespace) -> int:
     from upkeep.catalog import ArtifactCell, Cell
-    from upkeep.host.supervise import run_artifact
+    from upkeep.host.slurm import continued
+    from upkeep.host.supervise import run_cell, traces
 
     catalog = _catalog(arguments)
     cell = Cell.parse(arguments.artifact)
     catalog.check(cell)
-    run_artifact(catalog, ArtifactCell(cell.dataset, cell.method, cell.variant, cell.model), force=arguments.force)
+    artifact = ArtifactCell(cell.dataset, cell.method, cell.variant, cell.model)
+    with continued(traces(catalog, artifact)):
+        run_cell(catalog, artifact, force=arguments.force)
     print(f"{cell}: complete")
     return 0
+
+
+def _count(text: str) -> int:
+    """A number from 1 on, for the parser."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    import msgspec
+    from rich.console import Console
+
+    from upkeep.plan import Options, make_plan, render, render_actual
+
+    catalog = _catalog(arguments)
+    options = Options(arguments.gpu, arguments.output_tokens, arguments.thinking_tokens)
+    told = Console(stderr=True)
+    with told.status("planning") as status:
+        plan = make_plan(catalog, arguments.suite or catalog.config.suite, options, status.update)
+    if arguments.json is not None:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+    # A file or a pipe has no width that a line would have to be broken at.
+    console = Console() if sys.stdout.isatty() else Console(width=250)
+    show = render_actual if arguments.actual else render
+    console.print(show(plan, arguments.cells), highlight=False)
+    return 0
+
+
+# ---------------------------------------------------------------- looking
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from upkeep.host.doctor import examine, release
+
+    catalog = _catalog(arguments)
+    found = examine(catalog, arguments.suite or catalog.config.suite)
+    _print(found, arguments.json)
+    release()
+    return 0 if found.can_run else 1
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from upkeep.monitor import Shown, survey, watch
+
+    catalog = _catalog(arguments)
+    suite = arguments.suite or catalog.config.suite
+    if arguments.watch is not None:
+        watch(catalog, suite, arguments.watch, each=arguments.failed)
+        return 0
+    found = survey(catalog, suite)
+    _print(found if arguments.json else Shown(found, each=arguments.failed), arguments.json)
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    from upkeep.logs import find, show
+
+    catalog = _catalog(arguments)
+    try:
+        for line in show(catalog, find(catalog, arguments.cell), full=arguments.full, following=arguments.follow):
+            print(line, flush=arguments.follow)
+    except KeyboardInterrupt:
+        if not arguments.follow:
+            raise
+    return 0
+
+
+def _print(found: object, as_json: bool) -> None:
+    """A result for people, or for programs."""
+    import msgspec
+    from rich.console import Console
+
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(found)
+        return
+    # A file or a pipe has no width that a line would have to be broken at.
+    wide = Console(width=240, highlight=False, no_color=True)
+    with wide.capture() as text:
+        wide.print(found)
+    print("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 # ---------------------------------------------------------------- preparing

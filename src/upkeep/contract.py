@@ -228,6 +228,25 @@ class Endpoint(Record, frozen=True, kw_only=True):
     """An upper estimate of prompt tokens, where the provider's tokenizer is not public."""
     fields: dict[str, Any] = {}
     """Further fields of the request's body (`reasoning_effort: low`)."""
+    omit: list[Literal["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "seed"]] = []
+    """Parameters that the provider does not take. They are not sent; all others always are."""
+    limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """What the provider calls the greatest number of tokens to generate, reasoning included."""
+    answers_as: list[str] = []
+    """Further names that answers may give the model, such as the dated snapshot behind `model`."""
+
+
+class Attention(Record, frozen=True, kw_only=True):
+    """The layers of a model that attend to the whole context; layers with a window or a fixed state are not among them.
+
+    Over long contexts they decide what a token costs.
+    """
+
+    layers: Positive
+    heads: Positive
+    kv_heads: Positive
+    """Heads whose keys and values are kept."""
+    head_size: Positive
 
 
 class ModelSpec(Record, frozen=True, kw_only=True):
@@ -260,6 +279,8 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """Parameters in billions, for estimates; null where they are not public."""
     active_b: Annotated[float, Meta(gt=0)] | None = None
     """Parameters that a token passes, in billions (mixture of experts); null where all are."""
+    attention: Attention | None = None
+    """For estimates; null where it is not known."""
     resources: Resources | None = None
     """What it needs; a method that needs more of something gets that."""
     sampling: Sampling = Sampling()
@@ -346,6 +367,16 @@ class Attempt(Record, frozen=True, kw_only=True):
     """Predictions on disk when it ended."""
 
 
+class Spent(Record, frozen=True, kw_only=True):
+    """`usage.json`: what a cell's container has used when it ends, its engine included where that is its own."""
+
+    cpu_s: Seconds
+    """Processor seconds of all its processes that have ended, and its own."""
+    wall_s: Seconds
+    peak_memory_mb: Seconds
+    """Of its largest process, in units of 2**20 bytes."""
+
+
 class Job(Record, frozen=True, kw_only=True):
     """The batch system's job that a cell ran in."""
 
@@ -399,6 +430,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Sums over the cell: cached prompt tokens, computed prompt tokens, seconds."""
     files: dict[str, Sha256]
     """sha256 of each published file, by name."""
+    seal: Sha256 | None = None
+    """Hash of all that this file says besides, so that damage to it shows; null only before publication."""
 
 
 class DatasetCard(Record, frozen=True, kw_only=True):
@@ -534,6 +567,28 @@ class Config(Record, frozen=True, kw_only=True):
     models: dict[str, str] = {}
     """Model id -> local folder of its weights."""
     offline: bool = False
+    proxy: str | None = None
+    """HTTP proxy on the way to endpoints; variables of the environment name none."""
+
+
+class Cluster(Record, frozen=True, kw_only=True):
+    """`cluster` in `profiles/slurm/cluster.yaml`: what is particular to a SLURM cluster. Null is its own default."""
+
+    account: str | None = None
+    qos: str | None = None
+    partition: str | None = None
+    """For jobs without GPUs."""
+    gpu_partition: str | None = None
+    """For jobs with GPUs; null: as `partition`."""
+    gpu_types: dict[str, str] = {}
+    """The cards' kinds of GPUs -> the cluster's names of them."""
+    constraints: bool = True
+    """Whether nodes have the features that cards ask for."""
+    max_minutes: Positive = 1440
+    """Longest time limit of a job."""
+    runtime: Literal["auto", "docker", "podman", "apptainer", "process"] = "apptainer"
+    options: str = ""
+    """Further options of sbatch."""
 
 
 BOUNDARY: dict[str, type[Struct]] = {
@@ -549,5 +604,6 @@ BOUNDARY: dict[str, type[Struct]] = {
     "model": ModelSpec,
     "suite": Suite,
     "config": Config,
+    "cluster": Cluster,
 }
 """Every record that has a file `schema/<name>.schema.json`."""

@@ -1,4 +1,40 @@
-"""The one exception for everything a user can put right."""
+"""The one exception for everything a user can put right, and the kinds of reasons why a job fails."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Kind = Literal[
+    "input",
+    "machine",
+    "image",
+    "engine",
+    "method",
+    "output",
+    "memory",
+    "time",
+    "disk",
+    "endpoint",
+    "budget",
+    "interrupted",
+    "other",
+]
+"""Why a job has not ended well, in one word:
+
+- `input`: what it was given is missing, stale or wrong: a dataset, weights, an artifact, a card, the configuration;
+- `machine`: the machine lacks something, or refuses it: a GPU, a container engine, a file that cannot be written;
+- `image`: the image or the environment could not be made, or does not start;
+- `engine`: the model's engine did not start, or died;
+- `method`: the container ended early, or stood still;
+- `output`: what the container wrote was refused;
+- `memory`, `time`, `disk`: it asked for more than its cards give it;
+- `endpoint`: the model's endpoint does not answer as it should;
+- `budget`: going on could cost more than the budget;
+- `interrupted`: ended from outside; the same command continues;
+- `other`: none of these: most likely a mistake of the suite itself.
+"""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class UpkeepError(Exception):
@@ -15,8 +51,10 @@ class UpkeepError(Exception):
         expected: object = None,
         found: object = None,
         remedy: str | None = None,
+        kind: Kind = "input",
     ) -> None:
         self.problem, self.where, self.expected, self.found, self.remedy = problem, where, expected, found, remedy
+        self.kind: Kind = kind
         lines = [problem if where is None else f"{where}: {problem}"]
         if expected is not None:
             lines.append(f"  expected: {expected}")
@@ -25,3 +63,18 @@ class UpkeepError(Exception):
         if remedy is not None:
             lines.append(f"  remedy:   {remedy}")
         super().__init__("\n".join(lines))
+
+
+def kind_of(error: BaseException) -> Kind:
+    """The kind of any exception that ended a job."""
+    match error:
+        case UpkeepError():
+            return error.kind
+        case KeyboardInterrupt():
+            return "interrupted"
+        case MemoryError():
+            return "memory"
+        case OSError():
+            return "machine"
+        case _:
+            return "other"

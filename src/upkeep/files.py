@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import platform
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from upkeep.errors import UpkeepError
+
+WAIT_S = 1.0
+"""Between two looks at a lock that another process holds."""
+_RENAME_EXCHANGE = 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def digest(value: object) -> str:
@@ -22,21 +34,263 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file, so that a reader sees the old or the new content and nothing between, whoever else writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
+# ---------------------------------------------------------------- writing
+
+
+@contextlib.contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Say what a file system's refusal means, and what to do about it.
+
+    Raises:
+        UpkeepError: in place of an OSError of a file system that is full, over quota, read-only, broken or gone.
+    """
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        yield
+    except OSError as error:
+        if (told := refusal(error, path)) is None:
+            raise
+        raise told from error
+
+
+def refusal(error: OSError, path: Path) -> UpkeepError | None:
+    """What a file system's refusal to store `path` means; None where it is not about the file system."""
+    number = error.errno or 0
+    if not number and (told := re.search(r"\(os error (\d+)\)", str(error))):
+        number = int(told[1])  # of a library that is not written in Python
+    if isinstance(error.filename, str):
+        path = Path(error.filename)
+    place = next((p for p in (path, *path.parents) if p.is_dir()), Path("/"))
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        full = os.statvfs(place)
+        return UpkeepError(
+            "no space left" if number == errno.ENOSPC else "the quota is used up",
+            where=path,
+            found=f"{full.f_bavail * full.f_frsize:,} bytes and {full.f_favail:,} files are free there",
+            remedy="make space, or name another place (`results`, `cache`); then the same command continues",
+            kind="machine",
+        )
+    if number in (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT):
+        return UpkeepError(
+            "the file system fails",
+            where=path,
+            found=os.strerror(number),
+            remedy="see to the mount (`findmnt -T`, the kernel's log); then the same command continues",
+            kind="machine",
+        )
+    return None
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Replace a file, so that a reader sees the old or the new content and nothing between, whoever else writes it.
+
+    Args:
+        durable: so it is after the machine has lost its power, too.
+
+    Raises:
+        UpkeepError: it cannot be stored.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+            if durable:
+                sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's content or a folder's list of names to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two files or folders change places in one step; False where the file system cannot (NFS)."""
+    if not _LIBC.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), _RENAME_EXCHANGE):
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))
+
+
+# ---------------------------------------------------------------- removing
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and all in it, whatever was done against that: folders that nobody may enter, deeper ones than a
+    path can name, names in no encoding. Links are not followed. Nothing may write to it any more.
+
+    Raises:
+        OSError: something is not ours to remove, or there is no such folder.
+    """
+    top = _enter(folder.name, _open(folder.parent))
+    try:
+        # Folders within folders are moved up, so that nothing is ever two levels down.
+        waiting, mark, count = _remove_files(top), os.urandom(6).hex(), 0
+        while waiting:
+            name = waiting.pop()
+            inner = _enter(name, os.dup(top))
+            try:
+                for child in _remove_files(inner):
+                    os.close(_enter(child, os.dup(inner)))  # to be moved, it must be ours to write to
+                    count += 1
+                    os.rename(child, f"{mark}-{count}", src_dir_fd=inner, dst_dir_fd=top)
+                    waiting.append(f"{mark}-{count}")
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    folder.rmdir()
+
+
+def _open(folder: Path) -> int:
+    return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _enter(name: str, parent: int) -> int:
+    """A folder's descriptor, after making it accessible; closes the parent's."""
+    try:
+        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    finally:
+        os.close(parent)
+    try:
+        here = Path(f"/proc/self/fd/{place}")
+        if here.stat().st_mode & 0o700 != 0o700:
+            here.chmod(0o700)
+        return os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Remove what is no folder; the names of the folders."""
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+    return [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+
+
+def remove(path: Path) -> None:
+    """Remove whatever is at a path, as `remove_tree`; nothing may be there."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------- locks
 
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock between processes; released when the process ends, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """Hold `path` as a lock between processes; released when the process ends, however it ends.
+
+    Raises:
+        UpkeepError: the file system has no locks, or has no room for one.
+    """
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    with file:
+        _flock(file.fileno(), fcntl.LOCK_EX, path)
         yield
+
+
+class Held(UpkeepError):
+    """Another process has the lock."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold a folder's lock, the file `lock` in it; the system lets go of it when this process ends, however it does.
+
+    The file by itself means nothing: one that was left behind blocks nobody.
+
+    Args:
+        patience_s: how long to wait for another process that holds it.
+
+    Raises:
+        Held: another process holds it (it is named).
+        UpkeepError: the file system has no locks, or has no room for one.
+    """
+    deadline = time.monotonic() + patience_s
+    descriptor = None
+    while descriptor is None:
+        try:
+            descriptor = _lock(folder)
+        except Held:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(WAIT_S)
+    try:
+        with contextlib.suppress(OSError):  # who holds it is a courtesy: a full disk does not matter here
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    """The lock's open file; None where the folder was removed meanwhile by the one who held it."""
+    lock = folder / "lock"
+    with storing(lock):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            return None
+    try:
+        _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, lock)
+        if os.fstat(descriptor).st_ino == lock.stat().st_ino:
+            return descriptor
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "it does not say who it is"
+        os.close(descriptor)
+        raise Held(
+            "another process is at work on this",
+            where=folder,
+            found=holder,
+            remedy="wait for its end, or end it; a node that is dead holds its locks until the file server gives it up",
+            kind="machine",
+        ) from None
+    except FileNotFoundError:
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _flock(descriptor: int, operation: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        raise UpkeepError(
+            "this file system has no locks",
+            where=path,
+            expected="locks, so that no two processes write the same files",
+            found=os.strerror(error.errno),
+            remedy="mount it with them (NFS: not with `nolock`; Lustre: with `flock`), or name another place"
+            " (`results`, `cache`)",
+            kind="machine",
+        ) from None

@@ -17,7 +17,7 @@ import msgspec
 
 from upkeep import weights
 from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
-from upkeep.contract import CellDescription, DatasetCard, EngineSettings, Manifest, Resources
+from upkeep.contract import CellDescription, DatasetCard, EngineSettings, Manifest, ModelSpec, Resources
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file
 from upkeep.paths import Layout
@@ -65,6 +65,7 @@ MODEL: Fields = {
     "nodes": "in",
     "parameters_b": "out",
     "active_b": "out",
+    "attention": "out",
     "resources": "out",
     "sampling": "in",
     "chat_template": "in",
@@ -79,6 +80,21 @@ MODEL: Fields = {
     "trained": "out",
     "extra": "content",
 }
+ENDPOINT: Fields = {
+    "model": "in",
+    "key": "out",
+    "price": "out",
+    "requests_per_minute": "out",
+    "tokens_per_minute": "out",
+    "max_in_flight": "out",
+    "timeout_s": "out",
+    "retries": "out",
+    "tokens_per_byte": "in",
+    "fields": "in",
+    "omit": "in",
+    "limit_field": "in",
+    "answers_as": "in",
+}
 CONFIG: Fields = {
     "suite": "content",
     "runtime": "out",
@@ -91,6 +107,7 @@ CONFIG: Fields = {
     "prompts": "content",
     "models": "content",
     "offline": "out",
+    "proxy": "out",
 }
 METHOD: Fields = {
     "label": "out",
@@ -177,6 +194,8 @@ def _part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[st
     if record is None:
         return None
     values = msgspec.to_builtins(record)
+    if isinstance(record, ModelSpec) and record.endpoint is not None:
+        values["endpoint"] = _part(record.endpoint, ENDPOINT, "in")
     return {name: values[name] for name, kind in fields.items() if kind in kinds}
 
 
@@ -416,6 +435,11 @@ def _requirements(catalog: Catalog, method: str, engine: str) -> str:
 
 def _method_code(catalog: Catalog, method: str) -> str:
     return tree(catalog, f"methods/{method}", without=("README.md", "method.yaml"))
+
+
+def endpoint_content(spec: ModelSpec) -> str:
+    """Hash of what stands for the weights of a model behind an endpoint: where it is and how it is asked."""
+    return digest(_part(spec, MODEL, "content"))
 
 
 def plan_weights(catalog: Catalog, model: str) -> str:

@@ -32,6 +32,10 @@ class Layout:
         """Hash of what determines a job; an input of it."""
         return self.results / "plans" / name
 
+    def count(self, key: str) -> Path:
+        """What a method asks of a model, counted for a plan."""
+        return self.results / "plans" / "counts" / f"{key}.json"
+
     def trained(self, training: ArtifactCell | str) -> Path:
         """Published folder of a model made by a training method: manifest.json and model/."""
         return self.results / "trained" / str(training)
@@ -51,6 +55,18 @@ class Layout:
     def status(self, kind: str, name: object) -> Path:
         """Where a job says how far it is."""
         return self.results / "status" / kind / f"{name}.json"
+
+    def ledger(self, model: str) -> Path:
+        """What a model's endpoint has cost, request by request, over all runs."""
+        return self.results / "endpoints" / model / "ledger.jsonl"
+
+    def replies(self, model: str) -> Path:
+        """Folder of a model's endpoint's answers, by content of the requests."""
+        return self.results / "endpoints" / model / "replies"
+
+    def requests(self, model: str, kind: str, name: object) -> Path:
+        """Record of a job's requests to its model's endpoint."""
+        return self.results / "endpoints" / model / "requests" / kind / f"{name}.jsonl"
 
     def log(self, kind: str, name: object) -> Path:
         return self.results / "logs" / kind / f"{name}.log"

@@ -7,7 +7,9 @@ So files are opened without following links, only regular ones are read, no line
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import os
 import pickle
 import re
@@ -38,6 +40,7 @@ from upkeep.contract import (
     Round,
 )
 from upkeep.errors import UpkeepError
+from upkeep.files import digest
 
 R = TypeVar("R", bound=Record)
 R_contra = TypeVar("R_contra", bound=Record, contravariant=True)
@@ -59,7 +62,12 @@ class Fault(NamedTuple):
 
     def error(self, where: object) -> UpkeepError:
         return UpkeepError(
-            self.problem, where=where, expected=self.expected, found=self.found, remedy=self.remedy or MEND
+            self.problem,
+            where=where,
+            expected=self.expected,
+            found=self.found,
+            remedy=self.remedy or MEND,
+            kind="output",
         )
 
 
@@ -208,19 +216,45 @@ def decode(line: bytes, decoder: msgspec.json.Decoder[R]) -> R:
     """Decode one line strictly.
 
     Raises:
-        Refused: not UTF-8, not JSON, NaN or infinite numbers, or a field is missing, unknown, of a wrong type or value.
+        Refused: not UTF-8, not JSON, NaN or infinite numbers, or a field is missing, unknown, there twice, of a wrong
+            type or value.
     """
     try:
-        return decoder.decode(line)
+        record = decoder.decode(line)
     except msgspec.ValidationError as error:
         raise _mismatch(str(error), line) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(error, line) from None
+    # What our own encoder could have written has no key twice. Anything else is looked at closely.
+    if _ENCODER.encode(record) != line.rstrip(b"\n"):
+        _require_single_keys(line)
+    return record
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def _require_single_keys(line: bytes) -> None:
+    """Refuse an object with a key twice: readers differ in which value they take."""
+    try:
+        json.loads(line, object_pairs_hook=_single)
+    except (ValueError, RecursionError) as error:  # too deep, or a number too long, for other readers than ours
+        problem = f"not plain JSON: {_brief(str(error))}"
+        raise Refused(problem, expected="one JSON object a line", found=excerpt(line[:40])) from None
+
+
+def _single(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Refused(f"field `{excerpt(twice)[1:-1]}` is there twice", expected="every field once")
+    return found
 
 
 def _mismatch(message: str, line: bytes) -> Refused:
     """Turn msgspec's "Expected `int`, got `str` - at `$.trial`" into field, expected and found."""
-    problem, _, place = message.partition(" - at `")
+    problem, _, place = message.rpartition(" - at `") if " - at `" in message else (message, "", "")
     place = place.rstrip("`").removeprefix("$").removeprefix(".")
     if odd := re.match(r"Object (missing required|contains unknown) field `(.*)`$", problem, re.DOTALL):
         kind = "missing" if odd[1].startswith("missing") else "unknown"
@@ -229,9 +263,15 @@ def _mismatch(message: str, line: bytes) -> Refused:
     expected, _, found = problem.partition(", got ")
     return Refused(
         f"field `{place}`: wrong {'type' if found else 'value'}" if place else "not an object",
-        expected=expected.removeprefix("Expected "),
+        expected=_brief(expected.removeprefix("Expected ")),
         found=found or _value(line, place),
     )
+
+
+def _brief(text: str) -> str:
+    """A decoder's words, in which the line may be quoted."""
+    text = text if len(text) <= 160 else f"{text[:157]}..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _value(line: bytes, place: str) -> str:
@@ -243,7 +283,7 @@ def _value(line: bytes, place: str) -> str:
                 raw = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[key]
             else:
                 raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(index)]
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # further on the line is no JSON; then the innermost readable part is shown
     return excerpt(bytes(raw).strip())[1:]
 
@@ -263,9 +303,8 @@ def _malformed(error: Exception, line: bytes) -> Refused:
     # The byte reported for -Infinity is the one after the sign.
     if not_finite := re.match(rb"-?(?:NaN|Infinity|nan|inf)", line[at - (line[at - 1 : at] == b"-") :]):
         return Refused(f"{_owner(line[:at])}not a number", expected="a finite number", found=not_finite[0].decode())
-    return Refused(
-        f"{_owner(line[:at])}not JSON: {error}", expected="one JSON object a line", found=excerpt(line[at : at + 40])
-    )
+    problem = f"{_owner(line[:at])}not JSON: {_brief(str(error))}"
+    return Refused(problem, expected="one JSON object a line", found=excerpt(line[at : at + 40]))
 
 
 def _owner(before: bytes) -> str:
@@ -286,13 +325,11 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        kind = "a symbolic link" if path.is_symlink() else os.strerror(error.errno or 0)
-        raise UpkeepError("cannot be read", where=path, expected="a regular file", found=kind, remedy=MEND) from None
+        raise _unreadable(path, _obstacle(path, error)) from None
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
-        kind = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder"}.get(stat.S_IFMT(found.st_mode), "a device or socket")
-        raise UpkeepError("cannot be read", where=path, expected="a regular file", found=kind, remedy=MEND)
+        raise _unreadable(path, kind_of_file(found.st_mode))
     if max_bytes is not None and found.st_size > max_bytes:
         os.close(descriptor)
         raise UpkeepError(
@@ -301,8 +338,36 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
             expected=f"at most {max_bytes:,} bytes",
             found=f"{found.st_size:,} bytes",
             remedy="see what the method writes, or raise `resources.disk_gb` in its method.yaml",
+            kind="output",
         )
     return BufferedReader(FileIO(descriptor), 1 << 20)
+
+
+def _unreadable(path: Path, found: str) -> UpkeepError:
+    return UpkeepError("cannot be read", where=path, expected="a regular file", found=found, remedy=MEND, kind="output")
+
+
+def _obstacle(path: Path, error: OSError) -> str:
+    """Why a file cannot be opened."""
+    if error.errno == errno.EAGAIN:
+        return "a lease on it, so that it opens for nobody else"
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        mode = stat.S_IFREG
+    return os.strerror(error.errno or 0) if stat.S_ISREG(mode) else kind_of_file(mode)
+
+
+def kind_of_file(mode: int) -> str:
+    """What a file is by its mode, in words."""
+    kinds = {
+        stat.S_IFREG: "another file",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def hash_file(path: Path) -> str:
@@ -363,6 +428,7 @@ class Index(Generic[R]):
                 expected="each exactly once",
                 found=f"none for {first}{'; ...' if len(missing) > 3 else ''}",
                 remedy=AGAIN,
+                kind="output",
             )
 
     def lines_in_order(self) -> Iterator[bytes]:
@@ -507,6 +573,14 @@ def verify_folder(folder: Path) -> Manifest:
         UpkeepError: the manifest is not as its schema has it, or a file is missing, changed or not named in it.
     """
     manifest = read_record(folder / "manifest.json", Manifest)
+    if manifest.seal != (expected := seal(manifest)):
+        raise UpkeepError(
+            "the manifest is not the one that was published",
+            where=folder / "manifest.json",
+            expected=f"seal {expected}",
+            found=manifest.seal,
+            remedy="make it again with --force",
+        )
     _verify_hashes(folder, manifest.files)
     there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
     if extra := there - manifest.files.keys() - {"manifest.json"}:
@@ -518,6 +592,14 @@ def verify_folder(folder: Path) -> Manifest:
             remedy="remove it, or run the cell again with --force",
         )
     return manifest
+
+
+def seal(manifest: Manifest) -> str:
+    """Hash of all that a manifest says, however it is written down."""
+    try:
+        return digest(msgspec.to_builtins(msgspec.structs.replace(manifest, seal=None)))
+    except RecursionError:
+        return "none: it is nested too deep"
 
 
 def _verify_hashes(folder: Path, files: Mapping[str, str]) -> None:

@@ -24,9 +24,9 @@ class WeightsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     model: str
     path: str | None
-    """The folder of the weights; None where a Python package in the image carries them."""
+    """The folder of the weights; None where a Python package in the image carries them, and for endpoints."""
     sha256: str
-    """Content hash of the folder, or of package name and revision."""
+    """Content hash of the folder, or of package name and revision, or of an endpoint's address and fields."""
 
 
 def hash_folder(folder: Path) -> str:
@@ -50,6 +50,8 @@ def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, Weights
         UpkeepError: the weights are not there.
     """
     trained = TrainedModel.parse(model)
+    if trained is None and catalog.model(model).source == "endpoint":
+        return catalog.model(model), _endpoint(catalog, model)
     if trained is None:
         return catalog.model(model), _read(Layout(catalog.results).weights_record(model), model)
     folder = Layout(catalog.results).trained(ArtifactCell(dataset, trained.method, trained.variant, trained.base))
@@ -88,6 +90,12 @@ def fetch(catalog: Catalog, model: str) -> WeightsRecord:
         UpkeepError: no such folder, package or repository, or the content hash differs from the card's.
     """
     spec = catalog.model(model)
+    if spec.source == "endpoint":
+        record = _endpoint(catalog, model)
+        write_atomically(
+            Layout(catalog.results).weights_record(model), msgspec.json.format(msgspec.json.encode(record))
+        )
+        return record
     folder = _folder(catalog, model, spec)
     if folder is None:
         sha = hashlib.sha256(f"{spec.location}\0{spec.revision}".encode()).hexdigest()
@@ -111,6 +119,13 @@ def fetch(catalog: Catalog, model: str) -> WeightsRecord:
     record = WeightsRecord(model, str(folder) if folder else None, sha)
     write_atomically(Layout(catalog.results).weights_record(model), msgspec.json.format(msgspec.json.encode(record)))
     return record
+
+
+def _endpoint(catalog: Catalog, model: str) -> WeightsRecord:
+    """Nothing is fetched of a model behind an endpoint: the record is made of its card alone."""
+    from upkeep.identity import endpoint_content  # which needs this module
+
+    return WeightsRecord(model, None, endpoint_content(catalog.model(model)))
 
 
 def _folder(catalog: Catalog, model: str, spec: ModelSpec) -> Path | None:

@@ -5,14 +5,46 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from upkeep import identity
+from upkeep.batches import Batch, batches
 from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep.contract import Cluster
+from upkeep.errors import UpkeepError
 from upkeep.files import write_atomically
+from upkeep.host import slurm
 from upkeep.paths import Layout
+
+FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
+"""What a cell publishes."""
+START_MINUTES = 10
+"""What a job takes beside its cells: images that are fetched, engines that are loaded."""
+RESOURCES = (
+    *("mem_mb", "runtime", "gpu", "gpu_jobs", "gpu_model", "nodes", "constraint"),
+    *("slurm_account", "slurm_partition", "qos"),
+)
+"""What a job asks for, in Snakemake's words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a job of the workflow asks its machine for."""
+
+    threads: int
+    mem_mb: int
+    minutes: int
+    """An upper bound: of every cell, one after the other."""
+    gpus: int
+    """On each node."""
+    nodes: int
+    gpu_type: str | None
+    constraint: str | None
 
 
 class Workflow:
@@ -26,10 +58,14 @@ class Workflow:
             os.environ["UPKEEP_SUITE"] = str(config["suite"])
         os.environ["UPKEEP_ROOT"] = str(Path(root).resolve())
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        self.cluster = _cluster(config)
+        if self.cluster is not None:
+            os.environ.setdefault("UPKEEP_RUNTIME", self.cluster.runtime)
         self.catalog = Catalog(Path(root).resolve())
         self.layout = Layout(Path(self.catalog.config.results))
         self.name = self.catalog.config.suite
         self.cells = self.catalog.cells(self.catalog.suite(self.name))
+        self.batches = batches(self.catalog, self.cells)
 
     # ------------------------------------------------------------ files
 
@@ -95,18 +131,32 @@ class Workflow:
                 files.append(self.weights(embedder))
         return files
 
-    def inputs_of_cell(self, wildcards: Any) -> list[str]:
-        cell = Cell(*_names(wildcards))
-        self.catalog.check(cell)
-        files = self._prepared(cell.dataset, cell.method, cell.model)
-        if artifact := self.catalog.artifact_of(cell):
-            files.append(self.memory(str(artifact)))
-        return [*files, self._plan(f"cells/{cell}", identity.plan_identity(self.catalog, cell))]
+    def files_of_batch(self, batch: Batch) -> list[str]:
+        """What the jobs of a batch publish."""
+        cells = [self.cell(str(c), f) for c in batch.cells for f in FILES]
+        return cells + [self.memory(str(job)) for job in batch.jobs if isinstance(job, ArtifactCell)]
 
-    def inputs_of_artifact(self, wildcards: Any) -> list[str]:
-        artifact = ArtifactCell(*_names(wildcards))
-        files = self._prepared(artifact.dataset, artifact.method, artifact.model)
-        return [*files, self._plan(f"artifacts/{artifact}", identity.plan_artifact(self.catalog, artifact))]
+    def inputs_of_batch(self, batch: Batch) -> Callable[[Any], list[str]]:
+        """What the jobs of a batch are made from, but for what it makes itself; looked up when it is asked for."""
+
+        def inputs(wildcards: Any) -> list[str]:
+            files = dict.fromkeys(file for job in batch.jobs for file in self._inputs(job))
+            for own in self.files_of_batch(batch):
+                files.pop(own, None)
+            return list(files)
+
+        return inputs
+
+    def inputs_of_training(self, wildcards: Any) -> list[str]:
+        return self._inputs(ArtifactCell(*_names(wildcards)))
+
+    def _inputs(self, job: Cell | ArtifactCell) -> list[str]:
+        files = self._prepared(job.dataset, job.method, job.model)
+        if isinstance(job, ArtifactCell):
+            return [*files, self._plan(f"artifacts/{job}", identity.plan_artifact(self.catalog, job))]
+        if artifact := self.catalog.artifact_of(job):
+            files.append(self.memory(str(artifact)))
+        return [*files, self._plan(f"cells/{job}", identity.plan_identity(self.catalog, job))]
 
     @functools.cached_property
     def scored_by(self) -> list[str]:
@@ -154,17 +204,83 @@ class Workflow:
 
     # ------------------------------------------------------------ resources
 
-    def threads(self, wildcards: Any) -> int:
-        return identity.resources(self.catalog, wildcards.method, wildcards.model).cpus
+    def needs(self, jobs: Iterable[Cell | ArtifactCell]) -> Needs:
+        """What a job of the workflow asks for: an engine, and the cell that is at work beside it."""
+        jobs = list(jobs)
+        model = jobs[0].model
+        spec = None if model == "none" else self.catalog.spec(model)
+        asked = [identity.resources(self.catalog, job.method, job.model) for job in jobs]
+        beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs) if len(jobs) > 1 else 0
+        return Needs(
+            threads=max(one.cpus for one in asked),
+            mem_mb=1024 * (max(one.memory_gb for one in asked) + beside),
+            minutes=sum(one.minutes for one in asked),
+            gpus=spec.gpus if spec else 0,
+            nodes=spec.nodes if spec else 1,
+            gpu_type=asked[0].gpu_type,
+            constraint=asked[0].constraint,
+        )
 
-    def mem_mb(self, wildcards: Any) -> int:
-        return identity.resources(self.catalog, wildcards.method, wildcards.model).memory_gb * 1024
+    def needs_of_training(self, wildcards: Any) -> Needs:
+        return self.needs([ArtifactCell(*_names(wildcards))])
 
-    def gpus(self, wildcards: Any) -> int:
-        return 0 if wildcards.model == "none" else self.catalog.spec(wildcards.model).gpus
+    def resources_of_batch(self, batch: Batch) -> dict[str, Any]:
+        options = self._options(lambda _: f"batch {batch.name}")
+        return {**self._resources(self.needs(batch.jobs)), "slurm_extra": options}
 
-    def gpu_jobs(self, wildcards: Any) -> int:
-        return min(1, self.gpus(wildcards))
+    def resources_of_training(self) -> dict[str, Callable[..., int | str | None]]:
+        def of(name: str) -> Callable[[Any], int | str | None]:
+            return lambda wildcards: self._resources(self.needs_of_training(wildcards))[name]
+
+        options = self._options(lambda wildcards: f"train_wildcards_{'_'.join(_names(wildcards))}")
+        return {**{name: of(name) for name in RESOURCES}, "slurm_extra": options}
+
+    def _resources(self, needs: Needs) -> dict[str, int | str | None]:
+        """A job's resources as Snakemake and its executor for clusters name them (RESOURCES); None is nothing asked."""
+        cluster = self.cluster or Cluster()
+        kind = needs.gpu_type and cluster.gpu_types.get(needs.gpu_type, needs.gpu_type)
+        return {
+            "mem_mb": needs.mem_mb,
+            "runtime": min(START_MINUTES + needs.minutes, cluster.max_minutes),
+            "gpu": needs.gpus * needs.nodes,
+            "gpu_jobs": min(1, needs.gpus),
+            "gpu_model": kind if needs.gpus else None,
+            "nodes": needs.nodes,
+            "constraint": needs.constraint if cluster.constraints else None,
+            "slurm_account": cluster.account,
+            "slurm_partition": (cluster.gpu_partition if needs.gpus else None) or cluster.partition,
+            "qos": cluster.qos,
+        }
+
+    def _options(self, rule: Callable[[Any], str]) -> Callable[[Any, int], str | None]:
+        """Further options of sbatch.
+
+        Where an earlier Snakemake was killed and has left this job in the queue or running, the new one begins after
+        it, and finds its cells done.
+
+        Args:
+            rule: how the executor calls a job, by its wildcards.
+        """
+
+        def options(wildcards: Any, attempt: int) -> str | None:
+            if self.cluster is None or slurm.in_job():
+                return None
+            # In a further attempt, that job may be forgotten.
+            earlier = slurm.earlier_jobs(self.catalog.root).get(rule(wildcards)) if attempt == 1 else None
+            found = [self.cluster.options, f"--dependency=afterany:{earlier}" if earlier else ""]
+            return " ".join(filter(None, found)) or None
+
+        return options
+
+
+def _cluster(config: Mapping[str, Any]) -> Cluster | None:
+    """What the profile for clusters adds to Snakemake's configuration."""
+    if "cluster" not in config:
+        return None
+    try:
+        return msgspec.convert(config["cluster"], Cluster)
+    except msgspec.ValidationError as error:
+        raise UpkeepError(str(error), where="`cluster` in profiles/slurm/cluster.yaml") from None
 
 
 def _names(wildcards: Any) -> tuple[str, str, str, str]:

@@ -24,13 +24,14 @@ def main(arguments: list[str]) -> int:
     import msgspec
 
     from upkeep.cell.engines.lockstep import EngineDied
-    from upkeep.cell.runner import run
+    from upkeep.cell.runner import run, write_usage
     from upkeep.contract import CellDescription
 
     cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
     methods = Path(arguments[1] if len(arguments) == 2 else os.environ.get("UPKEEP_METHODS", "/methods"))
     try:
         run(cell, methods, sys.stdin.buffer)
+        write_usage(Path(cell.output) / "usage.json")
     except EngineDied as error:
         print(f"engine died: {error}", file=sys.stderr, flush=True)
         os._exit(3)  # its threads and worker processes may no longer answer

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import random
+import resource
 import sys
 import time
 import traceback
@@ -24,7 +25,8 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 
-from upkeep.cell.engines.lockstep import Engine, Handle, lockstep
+from upkeep.cell.engines.endpoint import Endpoint, EndpointHandle
+from upkeep.cell.engines.lockstep import Engine, EngineDied, Handle, lockstep
 from upkeep.cell.method import Answer, Method, Seen, Tools
 from upkeep.contract import (
     CellDescription,
@@ -38,6 +40,7 @@ from upkeep.contract import (
     Probe,
     Record,
     Round,
+    Spent,
 )
 
 R = TypeVar("R", bound=Record)
@@ -136,11 +139,17 @@ class Log(Generic[R]):
             rest = rest[os.write(self._file, rest) :]
 
 
-def write_environment(cell: CellDescription, engine: Engine | None, path: Path) -> None:
-    """Write `engine.json`: what this machine and this image run the cell with."""
+def write_environment(cell: CellDescription, engine: Engine | Endpoint | None, path: Path) -> None:
+    """Write `engine.json`: what the cell runs with; of a shared engine, what that runs with."""
+    shared = getattr(engine, "environment", None)
+    path.write_text(json.dumps(shared or environment(cell, engine), indent=1, sort_keys=True) + "\n")
+
+
+def environment(cell: CellDescription, engine: Engine | Endpoint | None) -> dict[str, Any]:
+    """What this machine and this image run a cell with."""
     torch = sys.modules.get("torch")
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch else []
-    found = {
+    return {
         "engine": engine.name if engine else "none",
         "engine_version": engine.version if engine else "",
         "packages": {"python": sys.version.split()[0], **_versions()},
@@ -151,7 +160,18 @@ def write_environment(cell: CellDescription, engine: Engine | None, path: Path) 
             "gpus": gpus,
         },
     }
-    path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+def write_usage(path: Path) -> None:
+    """Write `usage.json`: what this process and those that it started have used until now."""
+    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    spent = Spent(
+        cpu_s=own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime,
+        wall_s=time.clock_gettime(time.CLOCK_BOOTTIME) - started,
+        peak_memory_mb=max(own.ru_maxrss, ended.ru_maxrss) / 1024,
+    )
+    path.write_bytes(msgspec.json.encode(spent) + b"\n")
 
 
 def _versions() -> dict[str, str]:
@@ -217,10 +237,13 @@ class Task:
 
     cell: CellDescription
     method: Method
-    engine: Engine | None
+    engine: Engine | Endpoint | None
     output: Path
 
     def handle(self, key: str, trial: int = 0) -> Handle:
+        if isinstance(self.engine, Endpoint):
+            spec, seed = self.cell.model_spec, self.cell.seed
+            return EndpointHandle(None, spec, seed, key, trial, endpoint=self.engine)
         return Handle(self.engine, self.cell.model_spec, self.cell.seed, key, trial)
 
     async def bounded(self, work: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
@@ -231,9 +254,12 @@ class Task:
             async with gate:
                 await start()
 
-        async with asyncio.TaskGroup() as group:
-            for start in work:
-                group.create_task(one(start))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for start in work:
+                    group.create_task(one(start))
+        except* EngineDied as died:
+            raise died.exceptions[0] from None
 
 
 @dataclass
@@ -268,6 +294,8 @@ class AnswerTask(Task):
         try:
             answer = await self.method.answer(probe, seen, llm)
             line = self.log.encode(self._prediction(probe, trial, llm, answer))
+        except EngineDied:
+            raise
         except Exception as error:  # a failure is a line, and counts as wrong; the cell goes on
             traceback.print_exc()
             line = self.log.encode(self._failure(probe, trial, llm, error))
@@ -360,6 +388,8 @@ class RememberTask(Task):
             try:
                 text = await self.method.remember(old, document, llm)
                 line = self._line(document, text, llm, None)
+            except EngineDied:
+                raise
             except Exception as error:  # visible in the line; the memory goes on without this document
                 traceback.print_exc()
                 text = old
@@ -405,7 +435,8 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO) -> None:
         write_environment(cell, None, output / "engine.json")
         train(cell, method)
         return
-    engine = load_engine(cell)
+    away = cell.socket if cell.engine.name == "endpoint" else None
+    engine = Endpoint(away) if away is not None else load_engine(cell)
     write_environment(cell, engine, output / "engine.json")
     task = (AnswerTask if cell.task == "answer" else RememberTask)(cell, method, engine, output)
     with lockstep(engine) as loop:

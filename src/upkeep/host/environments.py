@@ -193,7 +193,8 @@ def _run(command: list[str], where: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment | {"PIP_CONFIG_FILE": os.devnull})
     if done.returncode:
-        raise UpkeepError("environment cannot be made", where=where, found=(done.stderr or done.stdout).strip()[-4000:])
+        found = (done.stderr or done.stdout).strip()[-4000:]
+        raise UpkeepError("environment cannot be made", where=where, found=found, kind="image")
 
 
 @functools.cache
@@ -209,4 +210,5 @@ def locked_python() -> str:
         expected=f"python{PYTHON} on the PATH: the locked requirements are for it",
         found=f"Python {sys.version.split()[0]}",
         remedy=f"install Python {PYTHON}, or Docker or Podman",
+        kind="machine",
     )

@@ -35,4 +35,5 @@ def require_gpus(needed: int, what: str) -> None:
             expected=f"{needed} of nvidia-smi's list (of CUDA_VISIBLE_DEVICES, where it is set)",
             found=there,
             remedy="run it where they are, or choose a model that runs on the CPU",
+            kind="machine",
         )

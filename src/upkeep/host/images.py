@@ -6,17 +6,19 @@ method makes one new image, in seconds. Builds have no network: the locked wheel
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +28,15 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Count, Record, Seconds, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive
+from upkeep.host.ask import ask
 from upkeep.host.environments import code_files, file_hashes, packages_sha, requirement_locks
 from upkeep.host.locks import lay_out, wheels
 
 EPOCH = 315_532_800
 """Time of every file in an image: 1980-01-01, the first that a zip file can hold."""
 MADE_BASE = "upkeep/base-os"
+PODMAN_PROCESSES = 32_768
+"""Podman lowers its own limit of processes to this, and can give none that is higher."""
 ADDED = ("/opt/extras", "/opt/upkeep", "/methods")
 """Where a method's image differs from its engine's."""
 MADE_PACKAGES = ("python3", "python3-venv", "libgomp1", "libnuma1", "libstdc++6")
@@ -91,17 +96,47 @@ class Client:
         try:
             done = self.run("version", "--format", query, timeout=20)
             if not done.returncode and self.name == "podman":
-                done = self.run("info", "--format", "{{.Host.OS}}", timeout=20)
+                done = self._try()
         except (subprocess.TimeoutExpired, OSError) as error:
             return f"{self.name}: {error}"
         if done.returncode:
             return f"{self.name}: {(done.stderr.strip() or 'no answer').splitlines()[-1]}"
         return None
 
+    def _try(self) -> subprocess.CompletedProcess[str]:
+        """Run a program of the host in a container with limits. Podman has no server that would know without trying."""
+        bounds = ["--memory", "1g", "--pids-limit", "64", *self.limits, "--security-opt", "label=disable"]
+        with host_root() as root:
+            options = ["--rm", "--network", "none", "--log-driver", "none", "--volume", "/usr:/usr:ro"]
+            return self.run("run", *options, *bounds, "--rootfs", str(root), "/usr/bin/true", timeout=60)
+
+    @property
+    def limits(self) -> list[str]:
+        """Options for containers and builds: limits that this user may set. Podman's defaults raise them, which needs a
+        capability; processes are bounded by other means."""
+        if self.name != "podman":
+            return []
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        processes = min(limit for limit in (*resource.getrlimit(resource.RLIMIT_NPROC), PODMAN_PROCESSES) if limit > 0)
+        return ["--ulimit", f"nofile={files}:{files}", "--ulimit", f"nproc={processes}:{processes}"]
+
     def inspect(self, image: str) -> dict[str, object] | None:
         """What the engine knows of a local image; None where there is no such image."""
         done = self.run("image", "inspect", image)
         return None if done.returncode else json.loads(done.stdout)[0]
+
+
+@contextlib.contextmanager
+def host_root() -> Iterator[Path]:
+    """A root file system with nothing in it but a place for the host's /usr: to try whether containers run at all."""
+    with tempfile.TemporaryDirectory(prefix="upkeep-") as folder:
+        root = Path(folder) / "root"
+        for name in ("dev", "etc", "proc", "run", "sys", "tmp", "usr"):
+            (root / name).mkdir(parents=True)
+        for link in (Path("/bin"), Path("/lib"), Path("/lib64")):
+            if link.is_symlink():
+                (root / link.name).symlink_to(link.readlink())
+        yield root
 
 
 @functools.cache
@@ -120,8 +155,8 @@ def find_client(name: str) -> Client | None:
 def _builds(client: Client) -> bool:
     if client.name != "docker":
         return True
-    version = re.search(r"version (\d+)", client.run("--version").stdout)
-    return (version is not None and int(version[1]) < 23) or not client.run("buildx", "version").returncode
+    version = re.search(r"version (\d+)", ask(client.path, "--version", timeout_s=20).out)
+    return (version is not None and int(version[1]) < 23) or bool(ask(client.path, "buildx", "version", timeout_s=20))
 
 
 # ---------------------------------------------------------------- plans
@@ -204,7 +239,7 @@ def ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
     if client.inspect(reference) is not None:
         return reference
     may_make = reference != catalog.config.base_image and not engine.endswith("-gpu")
-    made = _made_reference()
+    made = made_reference()
     with exclusive(catalog.cache / "images" / ".base.lock"):
         if may_make and client.inspect(made) is not None:
             return made
@@ -223,13 +258,15 @@ def ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
                 found=reason[0],
                 remedy="name one that this machine has (base_image, UPKEEP_BASE_IMAGE; Python 3.11 with venv on "
                 "Debian 12)" + (", or install mmdebstrap" if may_make else ""),
+                kind="image",
             )
         print(f"upkeep: {reference} cannot be pulled ({reason[0]}); making a base image from Debian", file=sys.stderr)
         make_base_image(client, made)
         return made
 
 
-def _made_reference() -> str:
+def made_reference() -> str:
+    """Name of the base image that is made on a machine itself."""
     return f"{MADE_BASE}:{digest(MADE_PACKAGES)[:12]}"
 
 
@@ -241,16 +278,25 @@ def make_base_image(client: Client, reference: str) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "base.tar"
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(MADE_PACKAGES)}"]
-        environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
-        done = subprocess.run(
-            [*command, "bookworm", str(archive)], env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise UpkeepError("the base image cannot be made", found=done.stderr.strip()[-2000:])
+        debian(archive)
         imported = client.run("import", str(archive), reference)
         if imported.returncode:
             raise UpkeepError("the base image cannot be imported", found=imported.stderr.strip()[-2000:])
+
+
+def debian(archive: Path) -> None:
+    """Write a root file system of Debian 12 with Python 3.11 as a tar file; root is not needed.
+
+    Raises:
+        UpkeepError: mmdebstrap fails.
+    """
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(MADE_PACKAGES)}"]
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
+    done = subprocess.run(
+        [*command, "bookworm", str(archive)], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise UpkeepError("the base image cannot be made", found=done.stderr.strip()[-2000:])
 
 
 def base_identity(client: Client, reference: str) -> str:
@@ -259,7 +305,7 @@ def base_identity(client: Client, reference: str) -> str:
         return reference
     known = client.inspect(reference)
     if known is None:
-        raise UpkeepError("no such image on this machine", where=reference)
+        raise UpkeepError("no such image on this machine", where=reference, kind="image")
     return f"{reference}#{digest(known['RootFS'])}"
 
 
@@ -273,7 +319,7 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
         UpkeepError: the base image, a wheel or the build fails; or this processor has no wheels locked.
     """
     if platform.machine() not in {"x86_64", "AMD64"}:
-        raise UpkeepError("the locked wheels are for x86-64", found=platform.machine())
+        raise UpkeepError("the locked wheels are for x86-64", found=platform.machine(), kind="machine")
     base = ensure_base(catalog, engine, client)
     plan = image_for(catalog, method, engine, base_identity(client, base))
     records = catalog.cache / "images"
@@ -282,7 +328,7 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
         known = client.inspect(plan.tag)
         if known is not None and path.exists():
             record = msgspec.json.decode(path.read_bytes(), type=ImageRecord)
-            if record.digest == known["Id"]:
+            if record.digest == _text(known["Id"]):
                 return record
         below = ensure_image(catalog, None, engine, client) if method is not None else None
         begin = time.monotonic()
@@ -344,7 +390,7 @@ def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None
             "--label",
             f"upkeep.inputs={plan.inputs}",
         ]
-        command += ["--build-arg", f"ENGINE={below.tag}" if below else f"BASE={base}"]
+        command += [*client.limits, "--build-arg", f"ENGINE={below.tag}" if below else f"BASE={base}"]
         done = client.run(*command, str(context), env={"DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"})
     if done.returncode:
         raise UpkeepError(
@@ -354,6 +400,7 @@ def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None
             remedy="Docker needs BuildKit: install its buildx plug-in, or name another client in UPKEEP_DOCKER"
             if "buildx" in done.stderr
             else None,
+            kind="image",
         )
 
 
@@ -368,10 +415,10 @@ class Inventory(Record, frozen=True):
 def _inventory(catalog: Catalog, client: Client, tag: str, folders: Sequence[str]) -> Inventory:
     """What an image holds: packages, and one hash over all files in these folders."""
     script = (catalog.root / "containers" / "inventory.py").read_text()
-    arguments = ("run", "-i", "--rm", "--network", "none", tag, "python", "-")
+    arguments = ("run", "-i", "--rm", "--network", "none", *client.limits, tag, "python", "-")
     done = client.run(*arguments, *folders, input=script)
     if done.returncode:
-        raise UpkeepError("the image does not run", where=tag, found=done.stderr.strip()[-2000:])
+        raise UpkeepError("the image does not run", where=tag, found=done.stderr.strip()[-2000:], kind="image")
     return msgspec.json.decode(done.stdout.encode(), type=Inventory)
 
 

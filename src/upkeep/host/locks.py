@@ -264,6 +264,7 @@ def _download(pins: Sequence[Pin], pool: Path, where: Path) -> None:
                 where=where,
                 found=done.stderr.strip()[-4000:],
                 remedy="check the network and pip's index settings; a finished download is never repeated",
+                kind="image",
             )
         for path in Path(folder).glob("*.whl"):
             target = pool / hash_file(path)
@@ -271,7 +272,8 @@ def _download(pins: Sequence[Pin], pool: Path, where: Path) -> None:
             path.replace(target / path.name)
     for pin in pins:
         if _pooled(pin, pool) is None:
-            raise UpkeepError(f"the index gave no wheel of {pin.name} {pin.version} that the lock accepts", where=where)
+            problem = f"the index gave no wheel of {pin.name} {pin.version} that the lock accepts"
+            raise UpkeepError(problem, where=where, kind="image")
 
 
 @functools.cache
@@ -280,7 +282,7 @@ def pip() -> tuple[str, ...]:
     for python in (sys.executable, shutil.which("python3")):
         if python and not subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode:
             return (python, "-m", "pip", "--disable-pip-version-check")
-    raise UpkeepError("pip not found", remedy=f"{sys.executable} -m ensurepip")
+    raise UpkeepError("pip not found", remedy=f"{sys.executable} -m ensurepip", kind="machine")
 
 
 def lay_out(chosen: Mapping[Pin, Path], folder: Path) -> Path:

@@ -7,8 +7,7 @@ records alone.
 
 from __future__ import annotations
 
-import os
-import shutil
+import io
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ import msgspec
 
 from upkeep.contract import Manifest, Memory, Prediction, Usage
 from upkeep.errors import UpkeepError
-from upkeep.files import hash_file
-from upkeep.validate import Answers, Memories, check_file, open_regular
+from upkeep.files import exchange, hash_file, remove, sync
+from upkeep.validate import Answers, Memories, check_file, excerpt, kind_of_file, open_regular, seal
 
 MODEL_FILES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """What is taken over of a trained model: data alone. Pickles run code when they are read."""
@@ -68,7 +67,7 @@ def publish_cell(source: Path, scope: Answers, draft: Manifest, staging: Path, t
         trials=scope.trials,
         outcomes=outcomes,
         usage=Usage(prompt=prompt, completion=completion, calls=calls),
-        measured={name: float(value) for name, value in totals.items()},
+        measured=draft.measured | {name: float(value) for name, value in totals.items()},
     )
     return _finish(folder, manifest, staging, target)
 
@@ -83,7 +82,9 @@ def _write_measured(columns: dict[str, list[object]], path: Path) -> None:
     import polars as pl
 
     schema = {"probe_id": pl.String, "trial": pl.Int64, "latency_s": pl.Float64, "cached": pl.Int64}
-    pl.DataFrame(columns, schema=schema).write_parquet(path)
+    content = io.BytesIO()
+    pl.DataFrame(columns, schema=schema).write_parquet(content)
+    path.write_bytes(content.getbuffer())
 
 
 def publish_memories(
@@ -129,8 +130,11 @@ def publish_model(source: Path, draft: Manifest, staging: Path, target: Path, li
             "the training left no model",
             where=source,
             expected="config.json and *.safetensors, as transformers writes them",
-            found=", ".join(sorted(p.name for p in source.iterdir())[:10]) if source.is_dir() else "no such folder",
+            found=", ".join(excerpt(path.name) for path in sorted(source.iterdir())[:10])
+            if source.is_dir()
+            else "nothing",
             remedy="see the log of the training",
+            kind="output",
         )
     return _finish(folder, draft, staging, target)
 
@@ -146,7 +150,12 @@ def _walk(folder: Path) -> Iterator[Path]:
         elif stat.S_ISREG(mode):
             yield path
         else:
-            raise UpkeepError("neither file nor folder", where=path, expected="regular files alone in a model's folder")
+            raise UpkeepError(
+                f"neither file nor folder: {kind_of_file(mode)}",
+                where=excerpt(str(path)),
+                expected="regular files alone in a model's folder",
+                kind="output",
+            )
 
 
 def _copy_aside(source: Path, staging: Path, limit: int) -> Path:
@@ -164,13 +173,13 @@ def _copy(source: Path, target: Path, limit: int) -> int:
         while block := reader.read(1 << 20):
             copied += len(block)
             if copied > limit:
-                raise UpkeepError("file too large", where=source, expected=f"at most {limit:,} bytes")
+                raise UpkeepError("file too large", where=source, expected=f"at most {limit:,} bytes", kind="disk")
             writer.write(block)
     return copied
 
 
 def _empty(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     folder.mkdir(parents=True)
     return folder
 
@@ -181,38 +190,39 @@ def _finish(folder: Path, manifest: Manifest, staging: Path, target: Path) -> Ma
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         files[path.relative_to(folder).as_posix()] = hash_file(path)
     manifest = msgspec.structs.replace(manifest, files=files)
+    manifest = msgspec.structs.replace(manifest, seal=seal(manifest))
     content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     try:
         msgspec.json.decode(content, type=Manifest)
     except msgspec.ValidationError as error:
         raise UpkeepError(
-            f"totals beyond what a manifest holds: {error}", where=target, remedy="mend the counts of the method"
+            f"totals beyond what a manifest holds: {error}",
+            where=target,
+            remedy="mend the counts of the method",
+            kind="output",
         ) from None
     (folder / "manifest.json").write_bytes(content)
     _sync(folder)
     _swap(folder, staging / "replaced", target)
-    shutil.rmtree(staging)
+    remove(staging)
     return manifest
 
 
 def _sync(folder: Path) -> None:
     """Bring a folder and all in it to disk."""
     for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
 
 
 def _swap(folder: Path, aside: Path, target: Path) -> None:
-    """Put `folder` in the place of `target`. Killed between the two renames, `target` is missing, never half there."""
+    """Put `folder` in the place of `target`, so that one of the two is there at every moment; durable.
+
+    Where the file system has no exchange (NFS), a kill between the two renames leaves none; never half of one.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
+    if not target.exists():
+        folder.rename(target)
+    elif not exchange(folder, target):
         target.rename(aside)
-    folder.rename(target)
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        folder.rename(target)
+    sync(target.parent)

@@ -1,8 +1,8 @@
-"""Where cells run: Docker, Podman, or a plain process in an environment of its own.
+"""Where cells run: Docker, Podman, Apptainer (in `apptainer.py`), or a plain process in an environment of its own.
 
-All three give a cell the same: a description, read-only inputs, one writable folder, a standard input to read rounds
-from. The containers also cut the network, the rest of the file system and all privileges; a process does not, and
-says so (`isolated`).
+All give a cell the same: a description, read-only inputs, one writable folder, a standard input to read rounds from.
+The containers also cut the network, the rest of the file system and all privileges; a process does not, and says so
+(`isolated`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -31,6 +31,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Environment, Job, Resources
 from upkeep.errors import UpkeepError
 from upkeep.host.environments import EnvironmentRecord, ensure_environment
+from upkeep.host.guard import Bounds, Guard
 from upkeep.host.images import Client, ImageRecord, ensure_base, ensure_image, find_client, pinned_base, write
 from upkeep.paths import Layout
 
@@ -59,6 +60,8 @@ class Prepared:
     record: ImageRecord
     environment: EnvironmentRecord | None = None
     """For the plain process."""
+    files: tuple[Path, ...] = ()
+    """For Apptainer: the engine's SIF, and what is laid over it."""
 
     def describe(self) -> str:
         place = self.record.tag or "environment"
@@ -89,17 +92,23 @@ class Handle:
     """A cell that runs. Close `stdin` to let it end; `kill` ends it at once."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], log: Path, stop: Callable[[], None], cleanup: Callable[[], None]
+        self, process: subprocess.Popen[bytes], log: Path, stop: Callable[[], None], bounds: Bounds | None = None
     ) -> None:
+        """`stop` ends it, and does nothing where it has ended; `bounds` are watched here, where nothing else does."""
         assert process.stdin is not None and process.stdout is not None
         self.process = process
         self.stdin: IO[bytes] = process.stdin
         self.log = log
-        self._stop, self._cleanup = stop, cleanup
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(b"")
+        self._stop = stop
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_bytes(b"")
+        except OSError:
+            stop()
+            raise
         self._pump = threading.Thread(target=_pump, args=(process.stdout, log), daemon=True)
         self._pump.start()
+        self._guard = Guard(process.pid, bounds, stop) if bounds is not None else None
 
     @property
     def pid(self) -> int:
@@ -110,7 +119,7 @@ class Handle:
         return self.process.poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit status.
+        """Wait for the end and return the exit status; where the guard ended it, one that tells why.
 
         Raises:
             subprocess.TimeoutExpired: it still runs after `timeout` seconds.
@@ -121,8 +130,11 @@ class Handle:
         # Whatever a cell left running must not write on after its end.
         self._stop()
         self._pump.join(timeout=10)
-        self._cleanup()
-        return status
+        if self._guard is None or (passed := self._guard.close()) is None:
+            return status
+        with self.log.open("ab") as file:
+            file.write(f"\n[{passed.reason}]\n".encode())
+        return 128 + passed.signal
 
     def kill(self) -> int:
         """End it and everything it started; returns the exit status."""
@@ -142,19 +154,21 @@ class Handle:
 
 def _pump(source: IO[bytes], log: Path) -> None:
     left = LOG_BYTES
-    with log.open("wb") as file, source:
+    with log.open("wb", buffering=0) as file, source:
         while block := source.read1(65536):  # type: ignore[attr-defined]
-            file.write(block[:left])
-            file.flush()
-            if 0 < left <= len(block):
-                file.write(f"\n[output above {LOG_BYTES} bytes is left out]\n".encode())
+            if left:
+                # A log that finds no room must not hold up the cell, which waits for its output to be read.
+                with contextlib.suppress(OSError):
+                    file.write(block[:left])
+                    if left <= len(block):
+                        file.write(f"\n[output above {LOG_BYTES} bytes is left out]\n".encode())
             left = max(0, left - len(block))
 
 
 class Runtime(ABC):
     """One way to run cells."""
 
-    name: Literal["docker", "podman", "process"]
+    name: Literal["docker", "podman", "apptainer", "process"]
     isolated: bool
 
     def __init__(self, catalog: Catalog, reason: str) -> None:
@@ -180,6 +194,18 @@ class Runtime(ABC):
             if not path.exists() or path.read_bytes() != content:
                 write(path, content)
         return prepared
+
+    def has_base(self) -> bool:
+        """Whether the base image of CPU images is on this machine."""
+        return True
+
+    def ensure_base(self) -> None:
+        """Get or make the base image of CPU images.
+
+        Raises:
+            UpkeepError: it can neither be pulled nor made.
+        """
+        return
 
     @abstractmethod
     def _prepare(self, method: str | None, engine: str) -> Prepared: ...
@@ -283,6 +309,12 @@ class Containers(Runtime):
         self.client = client
         self.name = "docker" if client.name == "docker" else "podman"
 
+    def has_base(self) -> bool:
+        return self.client.inspect(pinned_base(self.catalog, "base")) is not None
+
+    def ensure_base(self) -> None:
+        ensure_base(self.catalog, "base", self.client)
+
     def _prepare(self, method: str | None, engine: str) -> Prepared:
         return Prepared(ensure_image(self.catalog, method, engine, self.client))
 
@@ -305,14 +337,17 @@ class Containers(Runtime):
         command += ["--memory", f"{resources.memory_gb}g", "--memory-swap", f"{resources.memory_gb}g"]
         command += ["--pids-limit", str(resources.pids), "--cpus", str(cpus)]
         command += ["--ulimit", "core=0:0", "--ulimit", f"fsize={(size := resources.disk_gb * 2**30)}:{size}"]
+        command += self.client.limits
         if self.name == "podman":
+            # A read-only root gets writable folders in memory by default, beside the one that it has here.
+            command += ["--read-only-tmpfs=false"]
             # The host user keeps its number inside, so that it owns what the cell writes; labels stay as they are.
             command += ["--security-opt", "label=disable", *(["--userns", "keep-id"] if os.getuid() else [])]
         if launch.gpus:
             command += self._gpus(launch.gpus)
         for role, path in launch.inputs.items():
-            command += ["--mount", _mount(path, self.path_of(role, path), readonly=True)]
-        command += ["--mount", _mount(launch.output, "/output", readonly=False)]
+            command += ["--mount", mount(path, self.path_of(role, path), readonly=True)]
+        command += ["--mount", mount(launch.output, "/output", readonly=False)]
         environment = {**OFFLINE, **QUIET, **FIXED, "HOME": "/tmp", "OMP_NUM_THREADS": str(cpus), **launch.env}
         for name, value in environment.items():
             command += ["--env", f"{name}={value}"]
@@ -338,6 +373,7 @@ class Containers(Runtime):
                     expected="readable by everyone",
                     found=stat.filemode(mode),
                     remedy=f"chmod -R o+rX {path}",
+                    kind="machine",
                 )
         if not os.getuid():
             _give(launch.output, uid, gid)
@@ -354,7 +390,7 @@ class Containers(Runtime):
         def stop() -> None:
             self.client.run("rm", "--force", "--volumes", name)
 
-        return Handle(process, launch.log, stop, lambda: None)
+        return Handle(process, launch.log, stop)
 
 
 def container_name(name: str) -> str:
@@ -362,7 +398,7 @@ def container_name(name: str) -> str:
     return "upkeep-" + re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:200]
 
 
-def _mount(source: Path, target: str, *, readonly: bool) -> str:
+def mount(source: Path, target: str, *, readonly: bool) -> str:
     """The value of `--mount`, which engines read as CSV: a path may hold commas and quotes."""
     text = io.StringIO()
     fields = ["type=bind", f"source={source.resolve()}", f"target={target}"]
@@ -378,17 +414,47 @@ def _give(folder: Path, uid: int, gid: int) -> None:
 
 # ---------------------------------------------------------------- plain process
 
-# Runs before the cell, in its place: ends with the parent, leaves no core files, bounds the size of files.
-_LAUNCHER = """
-import ctypes, os, resource, signal, sys
-parent, size = int(sys.argv[1]), int(sys.argv[2])
-ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-if os.getppid() != parent:
-    sys.exit(1)
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-os.execv(sys.argv[3], sys.argv[3:])
-"""
+KEEPER = Path(__file__).with_name("keeper.py")
+STOP_S = 15.0
+"""How long a keeper may take to end what it keeps."""
+
+
+def limits_of(launch: Launch) -> dict[str, int]:
+    """Limits of every process of a cell: no core files, the size of a file, and memory of its own."""
+    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": launch.resources.disk_gb * 2**30}
+    # A GPU's driver maps far more than it uses.
+    return limits if launch.gpus else limits | {"RLIMIT_DATA": launch.resources.memory_gb * 2**30}
+
+
+def start_kept(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    launch: Launch,
+    scratch: Path,
+    limits: Mapping[str, int],
+    bounds: Bounds,
+) -> Handle:
+    """Start a command that ends with this thread, however it ends, with all that it started; `scratch` goes with it."""
+    settings = {"parent": os.getpid(), "scratch": str(scratch), "limits": limits}
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(KEEPER), json.dumps(settings), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=scratch,
+        env=environment,
+        umask=0o022,
+        start_new_session=True,
+    )
+
+    def stop() -> None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    return Handle(process, launch.log, stop, bounds)
 
 
 class Process(Runtime):
@@ -437,30 +503,20 @@ class Process(Runtime):
             **{k: v for k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if (v := os.environ.get(k)) is not None},
             **launch.env,
         }
-        python = str(made.python)
-        limits = [str(os.getpid()), str(launch.resources.disk_gb * 2**30)]
-        process = subprocess.Popen(
-            [python, "-I", "-S", "-c", _LAUNCHER, *limits, python, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=home,
-            env=environment,
-            start_new_session=True,
-        )
-
-        def stop() -> None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-        return Handle(process, launch.log, stop, lambda: shutil.rmtree(home, ignore_errors=True))
+        command = [str(made.python), *arguments]
+        bounds = Bounds(memory_gb=launch.resources.memory_gb, tasks=launch.resources.pids)
+        return start_kept(command, environment, launch, Path(home), limits_of(launch), bounds)
 
 
 # ---------------------------------------------------------------- choosing
 
 
+ENGINES = ("docker", "podman", "apptainer")
+"""Container engines, in the order in which `auto` tries them."""
+
+
 def detect(catalog: Catalog) -> Runtime:
-    """The runtime that the configuration asks for; `auto` takes Docker, then Podman, then a plain process.
+    """The runtime that the configuration asks for; `auto` takes Docker, Podman, Apptainer or a plain process.
 
     `auto` takes an engine that answers and that a base image can be had for. Where that failed once, it is not tried
     again as long as `<cache>/runtime.json` is there.
@@ -472,40 +528,48 @@ def detect(catalog: Catalog) -> Runtime:
     if wanted == "process":
         return Process(catalog, "as configured; not isolated")
     if wanted != "auto":
-        client = find_client(wanted)
-        problem = f"{wanted} is not on the PATH" if client is None else client.answers()
-        if client is None or problem:
-            raise UpkeepError(
-                f"the configured runtime {wanted} does not work",
-                found=problem,
-                remedy=f"start {wanted}, or set runtime to auto (UPKEEP_RUNTIME=auto)",
-            )
-        return Containers(catalog, client, "as configured")
+        runtime = _engine(catalog, wanted, "as configured")
+        if isinstance(runtime, Runtime):
+            return runtime
+        raise UpkeepError(
+            f"the configured runtime {wanted} does not work",
+            found=runtime,
+            remedy=f"start {wanted}, or set runtime to auto (UPKEEP_RUNTIME=auto)",
+            kind="machine",
+        )
     problems = []
-    for name in ("docker", "podman"):
-        client = find_client(name)
-        if client is None:
-            problems.append(f"no {name}")
-        elif problem := client.answers() or _no_base(catalog, client):
-            problems.append(problem)
-        else:
-            return Containers(catalog, client, "found on this machine")
-    return Process(catalog, f"no container engine: {'; '.join(problems)}. Cells run without isolation")
+    for name in ENGINES:
+        runtime = _engine(catalog, name, "found on this machine")
+        problem = _no_base(runtime) if isinstance(runtime, Runtime) else runtime
+        if isinstance(runtime, Runtime) and problem is None:
+            return runtime
+        problems.append(problem)
+    return Process(catalog, f"no container engine: {'; '.join(map(str, problems))}. Cells run without isolation")
 
 
-def _no_base(catalog: Catalog, client: Client) -> str | None:
+def _engine(catalog: Catalog, name: str, reason: str) -> Runtime | str:
+    """A container engine that answers on this machine; else why there is none."""
+    if name == "apptainer":
+        # It is built on this module.
+        from upkeep.host.apptainer import Apptainer, find_apptainer
+
+        apptainer = find_apptainer()
+        return f"no {name}" if apptainer is None else apptainer.answers() or Apptainer(catalog, apptainer, reason)
+    client = find_client(name)
+    return f"no {name}" if client is None else client.answers() or Containers(catalog, client, reason)
+
+
+def _no_base(runtime: Runtime) -> str | None:
     """Why no base image can be had, None where one can. A failure is remembered: trying takes minutes."""
-    reference = pinned_base(catalog, "base")
-    note = catalog.cache / "runtime.json"
-    if client.inspect(reference) is None and note.exists():
-        known = json.loads(note.read_text())
-        if known.get(client.name, {}).get("base") == reference:
-            return str(known[client.name]["problem"])
+    reference = pinned_base(runtime.catalog, "base")
+    note = runtime.catalog.cache / "runtime.json"
+    known = json.loads(note.read_text()) if note.exists() else {}
+    if known.get(runtime.name, {}).get("base") == reference and not runtime.has_base():
+        return str(known[runtime.name]["problem"])
     try:
-        ensure_base(catalog, "base", client)
+        runtime.ensure_base()
     except UpkeepError as error:
-        problem = f"{client.name} has no base image ({error.problem}: {error.found}; tried again without {note})"
-        known = json.loads(note.read_text()) if note.exists() else {}
-        write(note, json.dumps(known | {client.name: {"base": reference, "problem": problem}}).encode())
+        problem = f"{runtime.name} has no base image ({error.problem}: {error.found}; tried again without {note})"
+        write(note, json.dumps(known | {runtime.name: {"base": reference, "problem": problem}}).encode())
         return problem
     return None

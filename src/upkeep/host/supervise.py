@@ -8,7 +8,6 @@ attempt is given a copy of it to continue from, in a folder that nothing left ov
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -17,34 +16,40 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from upkeep import weights
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import (
     Attempt,
     CellDescription,
+    Count,
     Environment,
     Manifest,
     Memory,
     Prediction,
     Record,
     Resources,
+    Spent,
     Usage,
 )
 from upkeep.contract import (
     Job as JobRecord,
 )
-from upkeep.errors import UpkeepError
-from upkeep.files import digest, write_atomically
+from upkeep.errors import UpkeepError, kind_of
+from upkeep.files import digest, locked, remove, storing, write_atomically
 from upkeep.host import publish, slurm
+from upkeep.host.endpoints.record import measured
+from upkeep.host.endpoints.terms import endpoint_version, require_endpoint
 from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks
 from upkeep.host.gpus import require_gpus
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
+from upkeep.host.share import SharedEngine, Wanted
 from upkeep.host.status import Reporter, now
-from upkeep.host.watch import Collected, Failed, Limits, Watch
+from upkeep.host.watch import Collected, Failed, Limits, Watch, kind_of_status
 from upkeep.identity import dataset_card, describe, identity, require_fresh, resources
 from upkeep.paths import Layout
 from upkeep.validate import (
@@ -84,39 +89,34 @@ class Runtime(Protocol):
 
 def run_cell(
     catalog: Catalog,
-    cell: Cell,
+    cell: Cell | ArtifactCell,
     force: bool = False,
     *,
     runtime: Runtime | None = None,
     limits: Limits | None = None,
     retries: int = RETRIES,
+    shared: SharedEngine | None = None,
 ) -> Manifest:
-    """Run a cell and publish it; a published one of the same identity is reused.
+    """Run a cell (or make a memory, or train a model) and publish it; what is published of the same identity is reused.
 
     An interrupted run is continued after its last whole line, whatever interrupted it.
 
     Args:
         force: run it from the beginning, though it is published.
         runtime: where it runs; by default what the configuration asks for.
+        shared: the engine that it shares with others; by default it has one of its own.
 
     Raises:
         UpkeepError: an input is missing or wrong (nothing is started), the container's output was refused, or it
             ended before every probe was answered. Nothing is published then.
     """
-    return _Job(catalog, cell).run(force, runtime, limits or Limits(), retries)
+    return _Job(catalog, cell, shared).run(force, runtime, limits or Limits(), retries)
 
 
-def run_artifact(
-    catalog: Catalog,
-    artifact: ArtifactCell,
-    force: bool = False,
-    *,
-    runtime: Runtime | None = None,
-    limits: Limits | None = None,
-    retries: int = RETRIES,
-) -> Manifest:
-    """Make a memory or train a model, and publish it; as `run_cell`."""
-    return _Job(catalog, artifact).run(force, runtime, limits or Limits(), retries)
+def traces(catalog: Catalog, job: Cell | ArtifactCell) -> list[Path]:
+    """The files that change as a job gets on."""
+    made = _Job(catalog, job, None)
+    return [made.work / "predictions.jsonl", made.work / "memory.jsonl", made.target / "manifest.json"]
 
 
 # ---------------------------------------------------------------- the job
@@ -130,20 +130,24 @@ class _State(Record, frozen=True, kw_only=True):
     hardware: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+Fact = Annotated[str, Meta(max_length=1000)] | Count | bool | list[Annotated[str, Meta(max_length=1000)]] | None
+"""What a container may say of its machine."""
+
+
 class _Reported(Record, frozen=True, kw_only=True):
     """`engine.json`, as a container reports what it runs with."""
 
     engine: str
     engine_version: str
     packages: dict[str, str]
-    hardware: dict[str, Any]
+    hardware: dict[str, Fact]
 
 
 class _Job:
     """One cell or artifact from its inputs to its publication."""
 
-    def __init__(self, catalog: Catalog, job: Cell | ArtifactCell) -> None:
-        self.catalog, self.job, self.layout = catalog, job, Layout(catalog.results)
+    def __init__(self, catalog: Catalog, job: Cell | ArtifactCell, shared: SharedEngine | None) -> None:
+        self.catalog, self.job, self.shared, self.layout = catalog, job, shared, Layout(catalog.results)
         variant = job.key if isinstance(job, ArtifactCell) else job.variant
         catalog.check(Cell(job.dataset, job.method, variant, job.model))
         self.name = str(job)
@@ -161,28 +165,35 @@ class _Job:
         self.work = self.layout.work(self.kind, job)
 
     def run(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Manifest:
-        with locked(self.work), stoppable():
-            self.report = Reporter(self.layout.status(self.kind, self.job), str(self.job), os.getpid())
+        with locked(self.work, slurm.patience_s()), stoppable():
+            self.report = Reporter(self.layout.status(self.kind, self.job), str(self.job))
             try:
-                self._check_inputs()
-                if not force and (published := self._published()) is not None:
-                    manifest = published
-                    self._touch(published)
-                    records = published.probes * published.trials
-                    self.report.say("reused", records, records, "complete already")
-                else:
-                    manifest = self._produce(force, runtime or detect(self.catalog), limits, retries)
-                    self.report.end("done")
+                with storing(self.work):
+                    manifest = self._reuse_or_produce(force, runtime, limits, retries)
             except UpkeepError as error:
-                self.report.end("failed", str(error))
+                self.report.end("failed", str(error), error.kind)
                 raise
             except KeyboardInterrupt:
-                self.report.end("stopped", "interrupted; the same command continues")
+                self.report.end("stopped", "interrupted; the same command continues", "interrupted")
                 raise
             except BaseException as error:
-                self.report.end("failed", f"{type(error).__name__}: {error}")
+                self.report.end("failed", f"{type(error).__name__}: {error}", kind_of(error))
                 raise
-            shutil.rmtree(self.work)
+            _clear(self.work)
+            (self.work / "lock").unlink()
+        with contextlib.suppress(OSError):  # another process may have come to it
+            self.work.rmdir()
+        return manifest
+
+    def _reuse_or_produce(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Manifest:
+        self._check_inputs()
+        if not force and (published := self._published()) is not None:
+            self._touch(published)
+            records = published.probes * published.trials
+            self.report.say("reused", records, records, "complete already")
+            return published
+        manifest = self._produce(force, runtime or detect(self.catalog), limits, retries)
+        self.report.end("done")
         return manifest
 
     # ------------------------------------------------------------ before anything starts
@@ -205,10 +216,13 @@ class _Job:
         self.gpus = 0
         if self.card.model:
             self._add_weights("model", job.model)
-            self.gpus = self.catalog.spec(job.model).gpus
+            self.gpus = self.engine_gpus = self.catalog.spec(job.model).gpus
             require_gpus(self.gpus, f"the model {job.model!r}")
+            if self.shared is not None:
+                self.gpus = 0
         if embedder := self.catalog.embedder(job.method, job.model):
             self._add_weights("embedder", embedder)
+            self.gpus = max(self.gpus, self.catalog.spec(embedder).gpus)
         if self.kind == "trained":
             if not card.pairs:
                 raise UpkeepError(f"the dataset {job.dataset!r} has no pairs to train on", where=self.dataset)
@@ -247,25 +261,37 @@ class _Job:
         self.state = self._resume(force)
         self.runtime, self.limits = runtime, limits
         engine = self.catalog.engine(self.job.method, self.job.model)
+        if self.description.engine.name == "endpoint":
+            require_endpoint(self.catalog, self.job.model)
         self.report.end("starting", f"preparing the image of {self.job.method}")
         self.prepared = runtime.prepare(self.job.method, engine)
         self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
         if self.kind == "trained":
             return self._train()
-        with self._served():
+        with self._endpoint():
             return self._feed(Corpus.read(self.dataset), retries)
 
     @contextlib.contextmanager
-    def _served(self) -> Iterator[None]:
-        """The way to an engine outside the cell's container, where there is one: a folder with `engine.sock`."""
+    def _endpoint(self) -> Iterator[None]:
+        """The way to a model's endpoint, where it has one."""
         if self.description.engine.name != "endpoint":
             yield
             return
         from upkeep.host.gateway import gateway
 
-        with gateway(self.catalog, self.job.model) as folder:
+        record = self.layout.requests(self.job.model, self.kind, self.job)
+        with gateway(self.catalog, self.job.model, record) as folder:
             self.inputs["engine"] = folder
             yield
+
+    def _reach_shared_engine(self) -> None:
+        """Have the batch's engine ready, and its socket among what the container is given, in place of the weights."""
+        if self.shared is None or self.description.engine.name not in ("transformers", "vllm"):
+            return
+        if "model" in self.inputs:
+            folder = self.inputs.pop("model")
+            self.wanted = Wanted(self.description, folder, self.prepared, self.resources, self.engine_gpus)
+        self.inputs["engine"] = self.shared.folder(self.wanted)
 
     def _feed(self, corpus: Corpus, retries: int) -> Manifest:
         if self.kind == "memories":
@@ -314,7 +340,8 @@ class _Job:
                 with self._started(collected) as watch:
                     watch.feed(tasks())
             except Failed as failed:
-                if attempt < retries and collected.count > before:
+                blameless = self.shared is not None and self.shared.lost
+                if attempt < retries and (collected.count > before or blameless):
                     self.say(collected, f"continuing after: {failed}")
                     continue
                 command = "cell" if self.kind == "cells" else "artifact"
@@ -324,6 +351,7 @@ class _Job:
                     expected="all of them",
                     found=failed,
                     remedy=f"see the log; `./upkeep {command} {self.job}` continues",
+                    kind=failed.kind,
                 ) from None
 
     def _train(self) -> Manifest:
@@ -331,9 +359,11 @@ class _Job:
             with self._started(None) as watch:
                 watch.finish()
                 if watch.status:
-                    raise Failed(self.ended(watch.status))
+                    raise Failed(self.ended(watch.status), kind_of_status(watch.status))
         except Failed as failed:
-            raise UpkeepError(f"{self.job}: the training failed", where=self.log, found=failed) from None
+            raise UpkeepError(
+                f"{self.job}: the training failed", where=self.log, found=failed, kind=failed.kind
+            ) from None
         return self._publish(publish.publish_model, self._output / "model")
 
     @property
@@ -351,13 +381,15 @@ class _Job:
     @contextlib.contextmanager
     def _started(self, collected: Collected[Any] | None) -> Iterator[Watch]:
         """One attempt: a container that is running, and however it ends, is gone afterwards and on record."""
+        self._reach_shared_engine()
         self._prepare_folders(collected)
         launch = Launch(
             name=f"{self.kind}-{str(self.job).replace('/', '-')[:120]}-{digest(str(self.work))[:8]}",
             inputs=self.inputs | {"cell": self.work / "cell"},
             output=self._output,
             log=self.log,
-            resources=self.resources,
+            # Beside a shared engine, a cell needs what its method needs.
+            resources=self.card.resources if "engine" in self.inputs else self.resources,
             gpus=self.gpus,
         )
         self._record(Attempt(start=now(), end=None, outcome="running"))
@@ -371,6 +403,9 @@ class _Job:
                 outcome, reason = "complete", watch.remark
             finally:
                 watch.close()
+        except slurm.TimeIsUp:
+            outcome, reason = "killed", "the time limit of its job was near"
+            raise
         except KeyboardInterrupt:
             outcome, reason = "killed", "interrupted"
             raise
@@ -390,12 +425,12 @@ class _Job:
     def _record(self, attempt: Attempt, new: bool = True) -> None:
         attempts = [*(self.state.attempts if new else self.state.attempts[:-1]), attempt]
         self.state = msgspec.structs.replace(self.state, attempts=attempts)
-        write_atomically(self.work / "state.json", msgspec.json.encode(self.state))
+        write_atomically(self.work / "state.json", msgspec.json.encode(self.state), durable=True)
 
     def _prepare_folders(self, collected: Collected[Any] | None) -> None:
         """An output folder of a new name, with what is done in it, and the description."""
         for old in self.work.glob("output-*"):
-            shutil.rmtree(old)
+            remove(old)
         self._output = self.work / f"output-{len(self.state.attempts) + 1}-{os.urandom(4).hex()}"
         self._output.mkdir()
         if collected is not None:
@@ -428,6 +463,18 @@ class _Job:
                 raise refused.fault.error(path) from None
         self.state = msgspec.structs.replace(self.state, hardware=found.hardware)
 
+    def _spent(self) -> dict[str, float]:
+        """What the last attempt's container says it has used; nothing where it did not get to say it."""
+        path = next(self.work.glob("output-*/usage.json"), None)
+        if path is None:
+            return {}
+        with open_regular(path, 1 << 16) as file:
+            try:
+                found = decode(file.read(), msgspec.json.Decoder(Spent))
+            except Refused as refused:
+                raise refused.fault.error(path) from None
+        return {name: float(value) for name, value in msgspec.structs.asdict(found).items()}
+
     # ------------------------------------------------------------ afterwards
 
     def _publish(self, how: Callable[..., Manifest], source: Path, *scope: Scope[Any]) -> Manifest:
@@ -437,7 +484,7 @@ class _Job:
             cell=str(self.job),
             identity=self.identity,
             identity_parts=self.parts,
-            environment=self.runtime.environment(self.prepared, engine, self.state.hardware, slurm.this_job()),
+            environment=self._environment(engine),
             seed=self.description.seed,
             start=attempts[0].start if attempts else now(),
             end=now(),
@@ -446,12 +493,25 @@ class _Job:
             trials=self.description.trials,
             outcomes={},
             usage=Usage(),
-            measured={},
+            measured=self._paid(attempts) | self._spent(),
             files={},
         )
         self.report.end("publishing")
         limit = self.resources.disk_gb * 2**30
         return how(source, *scope, draft, self.work / "staging", self.target, limit)
+
+    def _environment(self, engine: str) -> Environment:
+        found = self.runtime.environment(self.prepared, engine, self.state.hardware, slurm.this_job())
+        if engine != "endpoint":
+            return found
+        spec = self.catalog.spec(self.job.model)
+        return msgspec.structs.replace(found, engine_version=endpoint_version(spec))
+
+    def _paid(self, attempts: list[Attempt]) -> dict[str, float]:
+        """What the model's endpoint was asked for, over all attempts, and what it cost."""
+        if self.description.engine.name != "endpoint" or not attempts:
+            return {}
+        return measured(self.layout.requests(self.job.model, self.kind, self.job), attempts[0].start)
 
 
 # ---------------------------------------------------------------- the work folder
@@ -459,50 +519,8 @@ class _Job:
 
 def _clear(work: Path) -> None:
     for path in work.iterdir():
-        if path.name == "lock":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock; the system lets go of it when this process ends, however that happens.
-
-    Raises:
-        UpkeepError: another process holds it.
-    """
-    descriptor = None
-    while descriptor is None:
-        descriptor = _lock(folder)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(folder: Path) -> int | None:
-    """The lock's open file; None where the folder was removed meanwhile by the one who held it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / "lock"
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_ino == lock.stat().st_ino:
-            return descriptor
-    except BlockingIOError:
-        os.close(descriptor)
-        remedy = "wait for its end, or end it"
-        raise UpkeepError("another process is at work on this", where=folder, remedy=remedy) from None
-    except FileNotFoundError:
-        pass
-    os.close(descriptor)
-    return None
+        if path.name != "lock":
+            remove(path)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import signal
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,16 +16,34 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from upkeep.contract import MAX_LINE_BYTES, Record, Resources
-from upkeep.errors import UpkeepError
+from upkeep.errors import Kind, UpkeepError
+from upkeep.files import storing
 from upkeep.host.feed import Task
 from upkeep.host.runtimes import Handle
-from upkeep.validate import Refused, Scope, check_file, decode, duplicate, open_regular, overlong, torn
+from upkeep.validate import (
+    Refused,
+    Scope,
+    check_file,
+    decode,
+    duplicate,
+    excerpt,
+    kind_of_file,
+    open_regular,
+    overlong,
+    torn,
+)
 
 R = TypeVar("R", bound=Record)
 
 POLL_S = 0.01
+SYNC_S = 10.0
+"""What a machine that loses its power may take of the accepted records."""
+MEASURE_S = 2.0
+"""How often a container's writable folder is measured."""
 MAX_FILES = 10_000
 """Files in a container's writable folder at most."""
+MAX_DEPTH = 64
+"""Folders within folders there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +58,16 @@ class Limits:
 
 class Failed(Exception):
     """An attempt that ended early; another may continue."""
+
+    def __init__(self, reason: str, kind: Kind = "method") -> None:
+        super().__init__(reason)
+        self.kind: Kind = kind
+
+
+def kind_of_status(status: int) -> Kind:
+    """What an exit status tells: what was killed outright asked for too much memory, what SIGXFSZ ended for disk."""
+    number = -status if status < 0 else status - 128
+    return {signal.SIGKILL: "memory", signal.SIGXFSZ: "disk"}.get(number, "method")  # type: ignore[call-overload,no-any-return]
 
 
 class Overseer(Protocol):
@@ -78,7 +109,9 @@ class Collected(Generic[R]):
     def __init__(self, path: Path, record: type[R], scope: Scope[R]) -> None:
         self.path, self.scope = path, scope
         self.decoder = msgspec.json.Decoder(record)
-        self._file = path.open("ab")
+        with storing(path):
+            self._file = path.open("ab", buffering=0)
+        self._synced = time.monotonic()
         self._cut_torn_line()
         index = check_file(path, record, scope)
         self.done = bytearray(offset >= 0 for offset in index.offsets)
@@ -119,10 +152,19 @@ class Collected(Generic[R]):
         except Refused as refused:
             raise refused.fault.error(f"{where}:{first + len(kept)}") from None
         finally:
-            self._file.write(b"".join(kept))
-            self._file.flush()
+            self._store(b"".join(kept))
             self.count += len(kept)
         return len(kept)
+
+    def _store(self, lines: bytes) -> None:
+        """Append lines; on disk for good is all but the last seconds."""
+        rest = memoryview(lines)
+        with storing(self.path):
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            if time.monotonic() - self._synced > SYNC_S:
+                os.fdatasync(self._file.fileno())
+                self._synced = time.monotonic()
 
     def _accept(self, line: bytes) -> int:
         key = self.scope.key(decode(line, self.decoder))
@@ -159,7 +201,8 @@ class Tail:
         self.path, self._limit = path, limit
         self._file = open_regular(path)
         self._file.seek(0, os.SEEK_END)
-        self.place, self._rest = self._file.tell(), b""
+        self.start = self.place = self._file.tell()
+        self._rest, self._hash = b"", hashlib.sha256()
         self.lines = lines
 
     def new(self) -> list[bytes]:
@@ -171,11 +214,16 @@ class Tail:
         size = os.fstat(self._file.fileno()).st_size
         if size > self._limit:
             expected = f"at most {self._limit:,} bytes"
-            raise UpkeepError("the output is too large", where=self.path, expected=expected, found=f"{size:,} bytes")
+            raise UpkeepError(
+                "the output is too large", where=self.path, expected=expected, found=f"{size:,} bytes", kind="disk"
+            )
         if size < self.place:
-            raise UpkeepError("the output has shrunk", where=self.path, expected="a file that is only appended to")
+            raise UpkeepError(
+                "the output has shrunk", where=self.path, expected="a file that is only appended to", kind="output"
+            )
         block = os.pread(self._file.fileno(), min(size - self.place, MAX_LINE_BYTES), self.place)
         self.place += len(block)
+        self._hash.update(block)
         *lines, self._rest = (self._rest + block).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise overlong().fault.error(f"{self.path}:{self.lines + len(lines) + 1}")
@@ -186,6 +234,33 @@ class Tail:
         """Raises UpkeepError where a line was begun that did not become whole."""
         if self._rest:
             raise torn(self._rest).fault.error(f"{self.path}:{self.lines + 1}")
+
+    def require_same(self) -> None:
+        """Raises UpkeepError where something else has taken the file's place."""
+        try:
+            found = os.lstat(self.path)
+        except OSError as error:
+            kind = os.strerror(error.errno or 0)
+        else:
+            if os.path.samestat(found, os.fstat(self._file.fileno())):
+                return
+            kind = kind_of_file(found.st_mode)
+        expected = "the file that was there at the start"
+        raise UpkeepError("the output was replaced", where=self.path, expected=expected, found=kind, kind="output")
+
+    def require_unchanged(self) -> None:
+        """Raises UpkeepError where what has been read is no longer what the file holds. What was taken over is good,
+        but nobody honest changes it."""
+        self.require_same()
+        now, place = hashlib.sha256(), self.start
+        while block := os.pread(self._file.fileno(), min(1 << 20, self.place - place), place):
+            now.update(block)
+            place += len(block)
+        if now.digest() != self._hash.digest() or os.fstat(self._file.fileno()).st_size != self.place:
+            expected = "a file that is only appended to"
+            raise UpkeepError(
+                "the output was changed after it was read", where=self.path, expected=expected, kind="output"
+            )
 
     def close(self) -> None:
         self._file.close()
@@ -223,10 +298,12 @@ class Watch:
                 while waiting and collected.done[waiting[-1]]:
                     waiting.pop()
                 if waiting and self.status is not None:
-                    raise Failed(self._job.ended(self.status))
+                    self._measure()
+                    raise Failed(self._job.ended(self.status), kind_of_status(self.status))
         self.finish()
         if self._tail is not None:
             self._tail.require_whole()
+            self._tail.require_unchanged()
 
     def finish(self) -> None:
         """Close the container's input and wait for its end; where records were expected, not for long."""
@@ -302,27 +379,81 @@ class Watch:
                 f"{job.name}: not done in time",
                 where=job.log,
                 expected=f"{job.resources.minutes} minutes (`resources.minutes` of the method's and the model's card)",
+                found=self._handle.tail(15) or "it printed nothing",
                 remedy="the same command continues; raise the bound where it is too low",
+                kind="time",
             )
-        if self._collected is not None and moment - self._progress > job.limits.stall_s:
-            raise Failed(f"nothing new for {job.limits.stall_s:g} s\n{self._handle.tail(15)}")
-        if moment - self._measured > 2.0:
+        stalled = self._collected is not None and moment - self._progress > job.limits.stall_s
+        if stalled or moment - self._measured > MEASURE_S:
             self._measured = moment
-            _check_folder(self._output, self._limit)
+            self._measure()
+        if stalled:
+            deaf = ", and its input is not read" if self._unsent else ""
+            raise Failed(f"nothing new for {job.limits.stall_s:g} s{deaf}\n{self._handle.tail(15)}")
+
+    def _measure(self) -> None:
+        _check_folder(self._output, self._limit)
+        if self._tail is not None:
+            self._tail.require_same()
 
 
 def _check_folder(folder: Path, limit: int) -> None:
-    """Refuse a writable folder that grows without bound. What vanishes meanwhile does not count."""
-    size = files = 0
-    for parent, folders, names in os.walk(folder):
-        files += len(names) + len(folders)
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                size += os.lstat(Path(parent) / name).st_size
-        if size > limit or files > MAX_FILES:
+    """Refuse a writable folder that grows without bound, or that hides what it holds. What vanishes meanwhile does not
+    count."""
+    size, files = _nameless_bytes(folder), 0
+    waiting = [(str(folder), 0)]
+    while waiting and size <= limit and files <= MAX_FILES:
+        parent, depth = waiting.pop()
+        try:
+            with os.scandir(parent) as entries:
+                for entry in entries:
+                    files += 1
+                    with contextlib.suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        # A file may have holes, and blocks after its end.
+                        size += max(found.st_size, 512 * found.st_blocks)
+                        if stat.S_ISDIR(found.st_mode):
+                            waiting.append((entry.path, depth + 1))
+                    if files > MAX_FILES:
+                        break
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError:
             raise UpkeepError(
-                "the writable folder is too large",
-                where=folder,
-                expected=f"at most {limit:,} bytes (`resources.disk_gb` of its cards) in {MAX_FILES:,} files",
-                found=f"{size:,} bytes, {files:,} files",
+                "a folder that cannot be entered",
+                where=excerpt(parent),
+                expected="folders open to their owner",
+                kind="output",
+            ) from None
+        if depth >= MAX_DEPTH:
+            raise UpkeepError(
+                "folders too deep within each other", where=folder, expected=f"at most {MAX_DEPTH}", kind="disk"
             )
+    if size > limit or files > MAX_FILES:
+        raise UpkeepError(
+            "the writable folder is too large",
+            where=folder,
+            expected=f"at most {limit:,} bytes (`resources.disk_gb` of its cards) in {MAX_FILES:,} files",
+            found=f"{size:,} bytes, {files:,} files or more",
+            kind="disk",
+        )
+
+
+def _nameless_bytes(folder: Path) -> int:
+    """Bytes in files without a name that a container holds open in its writable folder: no listing shows them.
+
+    A container is known by its root, in which `/output` is that folder. (A plain process has the host's own root.)
+    """
+    sizes, here = {}, folder.stat()
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if not os.path.samestat((process / "root/output").stat(), here):
+                continue
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    found = descriptor.stat()
+                    if not found.st_nlink and stat.S_ISREG(found.st_mode) and found.st_dev == here.st_dev:
+                        sizes[found.st_ino] = 512 * found.st_blocks
+    return sum(sizes.values())

@@ -21,6 +21,7 @@ from upkeep.contract import Manifest
 from upkeep.paths import Layout
 from upkeep.report import claims, figures, tables
 from upkeep.scoring.score import SCORE_SCHEMA, identify, read_manifest, refusals
+from upkeep.text import duration, printable, short
 
 EXPECTED = {"null": 0.0, "gold": 100.0}
 """Accuracy of each control, on every dataset and slice; anything else means a broken dataset or scorer."""
@@ -148,14 +149,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 12 s`, `5 h 7 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl.DataFrame:
     """The cells that have no scores, with the reason of each (PENDING_SCHEMA)."""
     scored = set(scores["cell"])
@@ -181,21 +174,16 @@ def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
     for what, kind, name in _jobs(catalog, cell):
         try:
             status: dict[str, Any] = msgspec.json.decode(layout.status(kind, name).read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, msgspec.MsgspecError):
             continue
         if status.get("state") == "failed":
-            return f"failed: {what}{_short(status.get('message') or 'no reason given')}"
+            kind = f" ({status['kind']})" if status.get("kind") else ""
+            return f"failed{kind}: {what}{printable(short(status.get('message') or ''))}"
     if refused:
         return f"refused: {refused}"
     if not (layout.dataset(cell.dataset) / "card.json").is_file():
         return "dataset not available"
     return tables.NOT_RUN
-
-
-def _short(message: str) -> str:
-    """An error's first line, and the last one of what was found: with an exception, the exception."""
-    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("  remedy:")]
-    return lines[0] if len(lines) == 1 else f"{lines[0]} ({lines[-1]})"
 
 
 def _jobs(catalog: Catalog, cell: Cell) -> Iterator[tuple[str, str, object]]:

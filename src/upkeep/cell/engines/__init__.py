@@ -14,6 +14,10 @@ def load_engine(cell: CellDescription) -> Engine | None:
     """
     if cell.engine.name == "none":
         return None
+    if cell.socket is not None:
+        from upkeep.cell.engines.remote import RemoteEngine
+
+        return RemoteEngine(cell.socket)
     if cell.model_spec is None or cell.model_path is None:
         raise ValueError(f"engine {cell.engine.name!r} needs a model, but the cell has none")
     if cell.engine.name == "vllm":

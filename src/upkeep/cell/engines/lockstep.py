@@ -17,10 +17,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from upkeep.cell.method import Message, PromptTooLong, Reply
-from upkeep.cell.tokens import ChatTokens, Segment, TokenPrompt
+from upkeep.cell.tokens import Segment, TokenPrompt
 from upkeep.contract import Finish, ModelSpec, Sampling, Usage
 
 
@@ -62,6 +62,20 @@ Request = Generate | Score
 Outcome = Generated | list[float] | Exception
 
 
+class Tokens(Protocol):
+    """What a handle asks of a model's tokenizer (`upkeep.cell.tokens.ChatTokens`)."""
+
+    def prompt(self, messages: Sequence[Message]) -> TokenPrompt: ...
+
+    def plain(self, text: str) -> TokenPrompt: ...
+
+    def segment(self, text: str) -> Segment[int]: ...
+
+    def count(self, text: str) -> int: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
 class Engine(ABC):
     """A model that answers requests step by step.
 
@@ -72,7 +86,7 @@ class Engine(ABC):
     name: str
     version: str
 
-    def __init__(self, tokens: ChatTokens, context_length: int) -> None:
+    def __init__(self, tokens: Tokens, context_length: int) -> None:
         self.tokens = tokens
         self.context_length = context_length
         self.dead = False
@@ -91,6 +105,10 @@ class Engine(ABC):
     @abstractmethod
     def busy(self) -> bool:
         """Whether any request is unfinished."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget all requests, and everything kept from earlier ones that could change an answer or a count."""
 
     def advance(self) -> None:
         """Do a step and wake the coroutines whose requests it finished.
@@ -114,10 +132,27 @@ class Engine(ABC):
                 request.future.set_result(outcome)  # type: ignore[arg-type]
 
 
+class Worker(Protocol):
+    """What works when no coroutine can go on."""
+
+    @property
+    def dead(self) -> bool: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def advance(self) -> None:
+        """Do a step of work.
+
+        Raises:
+            EngineDied: it failed for good.
+        """
+
+
 class _Idle(selectors.DefaultSelector):
     """A selector that lets the engine work whenever the event loop has nothing else to do."""
 
-    def __init__(self, engine: Engine | None) -> None:
+    def __init__(self, engine: Worker | None) -> None:
         super().__init__()
         self._engine = engine
 
@@ -130,7 +165,7 @@ class _Idle(selectors.DefaultSelector):
         return super().select(timeout)
 
 
-def lockstep(engine: Engine | None) -> asyncio.Runner:
+def lockstep(engine: Worker | None) -> asyncio.Runner:
     """An asyncio runner whose coroutines are served by `engine`."""
     return asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Idle(engine)))
 

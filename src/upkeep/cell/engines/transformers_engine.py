@@ -72,7 +72,8 @@ class TransformersEngine(Engine):
     version = transformers.__version__
 
     def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings) -> None:
-        super().__init__(ChatTokens(path, spec), spec.context_length)
+        self.chat_tokens = ChatTokens(path, spec)
+        super().__init__(self.chat_tokens, spec.context_length)
         torch.set_num_threads(settings.threads)
         self.device = torch.device(settings.options.get("device", "cuda" if spec.gpus else "cpu"))
         config = AutoConfig.from_pretrained(path)
@@ -100,6 +101,12 @@ class TransformersEngine(Engine):
     def busy(self) -> bool:
         return bool(self._queue)
 
+    def reset(self) -> None:
+        # Keys and values that are held change no answer, but they would change what a cell counts as cached.
+        self._queue.clear()
+        self._held = ()
+        self.computed = 0
+
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> Iterable[tuple[Request, Outcome]]:
         """Answer the oldest request."""
@@ -116,7 +123,7 @@ class TransformersEngine(Engine):
         sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
         while True:
             token = sampler.pick(logits[-1])
-            if token in self.tokens.stop_ids:
+            if token in self.chat_tokens.stop_ids:
                 return self._finish(request, sampler.generated, "stop", cached)
             if len(sampler.generated) == request.sampling.max_tokens:
                 return self._finish(request, sampler.generated, "length", cached)

@@ -61,7 +61,8 @@ class VllmEngine(Engine):
 
     def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings) -> None:
         _set_environment(spec, settings)
-        super().__init__(ChatTokens(path, spec), spec.context_length)
+        self.chat_tokens = ChatTokens(path, spec)
+        super().__init__(self.chat_tokens, spec.context_length)
         import torch
         import vllm
         from vllm import EngineArgs
@@ -112,6 +113,16 @@ class VllmEngine(Engine):
     def busy(self) -> bool:
         return bool(self._queue or self._running)
 
+    def reset(self) -> None:
+        self._queue.clear()
+        self._llm.abort_request(list(self._running))
+        self._running.clear()
+        while self._llm.has_unfinished_requests():
+            self._llm.step()
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError("vLLM does not let go of its prefix cache")
+        self.computed = 0
+
     def step(self) -> Iterable[tuple[Request, Outcome]]:
         """Hand over what was queued, let vLLM do one step, and return what finished.
 
@@ -159,7 +170,7 @@ class VllmEngine(Engine):
             presence_penalty=sampling.presence_penalty,
             max_tokens=sampling.max_tokens,
             seed=seed if sampling.temperature > 0 else None,
-            stop_token_ids=sorted(self.tokens.stop_ids),
+            stop_token_ids=sorted(self.chat_tokens.stop_ids),
             ignore_eos=True,  # the same stop tokens as in the transformers engine, and no others
             prompt_logprobs=prompt_logprobs,
             detokenize=False,

@@ -1,0 +1,169 @@
+"""`python -m upkeep.cell.engines.serve CELL.JSON`: an engine for several cells, one after the other.
+
+It loads the engine that a cell's description asks for, then listens at the description's socket. A cell that connects
+is served until it closes the connection; the next one finds the engine as if newly started. The end of standard input
+ends it all. Exit codes: 0 asked to end, 3 the engine died.
+
+Cells are hostile: what they send is bounded and typed, and whoever breaks the rules is disconnected.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import traceback
+from array import array
+from asyncio import AbstractEventLoop, Future, new_event_loop
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from upkeep.cell.engines import load_engine, wire
+from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Outcome, Request, Score
+from upkeep.cell.runner import environment
+from upkeep.cell.tokens import TokenPrompt
+from upkeep.contract import CellDescription
+
+_QUESTIONS: Any = wire.Question
+
+
+@dataclass
+class Session:
+    """One cell's connection: its prompts and its requests."""
+
+    engine: Engine
+    loop: AbstractEventLoop
+    """Never run; futures want one."""
+    prompts: dict[int, TokenPrompt] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+    """Of the requests that are open, by identity of the request."""
+
+    def answer(self, question: wire.Question) -> Any:
+        """Do what is asked.
+
+        Raises:
+            wire.Breach: it breaks the rules.
+        """
+        tokens = self.engine.tokens
+        match question:
+            case wire.Chat(key, messages):
+                return self._hold(key, tokens.prompt([{"role": role, "parts": parts} for role, parts in messages]))
+            case wire.Plain(key, text):
+                return self._hold(key, tokens.plain(text))
+            case wire.CountTokens(text):
+                return tokens.count(text)
+            case wire.Tokenize(text):
+                return list(tokens.segment(text))
+            case wire.Decode(ids):
+                return tokens.decode(ids)
+            case wire.Step(requests, forget):
+                return self._step(requests, forget)
+
+    def _hold(self, key: int, prompt: TokenPrompt) -> int:
+        if len(self.prompts) >= wire.MAX_HELD:
+            raise wire.Breach(f"more than {wire.MAX_HELD:,} prompts are held")
+        self.prompts[key] = prompt
+        return prompt.length
+
+    def _step(self, requests: list[wire.Generate | wire.Score], forget: list[int]) -> list[wire.Finished]:
+        if len(self.numbers) + len(requests) > wire.MAX_HELD:
+            raise wire.Breach(f"more than {wire.MAX_HELD:,} requests are open")
+        for asked in requests:
+            request = self._request(asked)
+            self.numbers[id(request)] = asked.number
+            self.engine.add(request)
+        for key in forget:
+            self.prompts.pop(key, None)
+        finished = []
+        for request, outcome in self.engine.step() if self.engine.busy else ():
+            finished.append(_finished(self.numbers.pop(id(request)), outcome))
+        return finished
+
+    def _request(self, asked: wire.Generate | wire.Score) -> Request:
+        if (prompt := self.prompts.get(asked.prompt)) is None:
+            raise wire.Breach(f"no prompt {asked.prompt}")
+        room = asked.sampling.max_tokens if isinstance(asked, wire.Generate) else len(asked.continuation)
+        if prompt.length + room > self.engine.context_length:
+            raise wire.Breach("the prompt and its answer do not fit into the model's context")
+        if isinstance(asked, wire.Generate):
+            return Generate(prompt, asked.sampling, asked.seed, Future(loop=self.loop))
+        return Score(prompt, array("i", asked.continuation), Future(loop=self.loop))
+
+
+def _finished(number: int, outcome: Outcome) -> wire.Finished:
+    if isinstance(outcome, Exception):
+        return wire.Finished(number, error=str(outcome), refused=isinstance(outcome, ValueError))
+    if isinstance(outcome, Generated):
+        return wire.Finished(number, ids=list(outcome.ids), finish_reason=outcome.finish_reason, cached=outcome.cached)
+    return wire.Finished(number, scores=outcome)
+
+
+def serve(engine: Engine, connection: socket.socket, ready: wire.Ready) -> None:
+    """Serve one cell to the end of its connection.
+
+    Raises:
+        EngineDied: the engine failed; the cell was told.
+    """
+    engine.reset()
+    session = Session(engine, new_event_loop())
+    try:
+        wire.send(connection, ready)
+        while True:
+            question = wire.receive(connection, _QUESTIONS)
+            try:
+                value = msgspec.Raw(msgspec.msgpack.encode(session.answer(question)))
+            except wire.Breach:
+                raise
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                if isinstance(question, wire.Step):
+                    wire.send(connection, wire.Died(reason))
+                    raise EngineDied(reason) from error
+                wire.send(connection, wire.Refused(reason))
+            else:
+                wire.send(connection, wire.Answer(value, engine.computed))
+    except (OSError, EOFError):
+        return  # it has gone
+    except wire.Breach as error:
+        print(f"a cell was disconnected: {error}", file=sys.stderr, flush=True)
+    finally:
+        session.loop.close()
+
+
+def main(arguments: list[str]) -> int:
+    cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
+    assert cell.socket is not None
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    engine = load_engine(msgspec.structs.replace(cell, socket=None))
+    assert engine is not None
+    ready = wire.Ready(engine.name, engine.version, engine.context_length, environment(cell, engine))
+    listener = socket.socket(socket.AF_UNIX)
+    # It appears under its name when it can be connected to: that is how the host knows that the engine is loaded.
+    hidden = Path(cell.socket).with_name(".starting")
+    listener.bind(str(hidden))
+    hidden.chmod(0o666)  # a cell may run as another user
+    listener.listen()
+    hidden.rename(cell.socket)
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            try:
+                serve(engine, connection, ready)
+            except Exception:
+                traceback.print_exc()
+                return 3
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(status)  # the engine's threads and worker processes may no longer answer

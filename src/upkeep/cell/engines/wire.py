@@ -1,0 +1,173 @@
+"""What a cell asks an engine outside its container, and how it is answered: frames over a Unix socket.
+
+A frame is its length (8 bytes, big-endian) and a message in MessagePack. The cell asks, the engine answers, one frame
+each; the engine speaks first, once, and says what it is (`Ready`).
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from upkeep.contract import Count, Positive, Sampling
+
+T = TypeVar("T")
+
+MAX_FRAME = 256 * 2**20
+"""Bytes; a longer frame is refused before it is read. The longest prompts have a few megabytes."""
+MAX_HELD = 65_536
+"""Prompts and requests that a cell may have open at a time."""
+
+Key = Count
+"""Number that the cell gives a prompt or a request."""
+
+
+class Message(Struct, tag=True, forbid_unknown_fields=True, frozen=True):
+    """Base of what a cell asks."""
+
+
+class Chat(Message, frozen=True):
+    """Read a chat as a prompt and keep it; answered with its length in tokens."""
+
+    key: Key
+    messages: list[tuple[str, list[str]]]
+    """Role and parts of each."""
+
+
+class Plain(Message, frozen=True):
+    """As `Chat`, for a text without a template."""
+
+    key: Key
+    text: str
+
+
+class CountTokens(Message, frozen=True):
+    """How many tokens a text has."""
+
+    text: str
+
+
+class Tokenize(Message, frozen=True):
+    """The tokens of a text."""
+
+    text: str
+
+
+class Decode(Message, frozen=True):
+    """The text of generated tokens."""
+
+    ids: list[int]
+
+
+class Generate(Struct, tag=True, forbid_unknown_fields=True, frozen=True):
+    """A continuation is wanted."""
+
+    number: Key
+    prompt: Key
+    sampling: Sampling
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Score(Struct, tag=True, forbid_unknown_fields=True, frozen=True):
+    """The log-probabilities of a given continuation are wanted."""
+
+    number: Key
+    prompt: Key
+    continuation: list[int]
+
+
+class Step(Message, frozen=True):
+    """Take these requests, in this order, and do one step; answered with `list[Finished]`."""
+
+    requests: list[Generate | Score]
+    forget: list[Key]
+    """Prompts that are no longer needed."""
+
+
+Question = Chat | Plain | CountTokens | Tokenize | Decode | Step
+
+
+class Finished(Struct, frozen=True):
+    """What became of a request: one of `ids`, `scores` and `error` is there."""
+
+    number: Key
+    ids: list[int] | None = None
+    finish_reason: Literal["stop", "length"] = "stop"
+    cached: Count = 0
+    scores: list[float] | None = None
+    error: str | None = None
+    refused: bool = False
+    """Whether the request was at fault (a ValueError) or the engine (a RuntimeError)."""
+
+
+class Ready(Struct, frozen=True):
+    """The engine is loaded."""
+
+    name: str
+    version: str
+    context_length: Positive
+    environment: dict[str, Any]
+    """What it runs on and with, as `engine.json` says it."""
+
+
+class Died(Struct, tag=True, frozen=True):
+    """The engine failed and ends."""
+
+    reason: str
+
+
+class Refused(Struct, tag=True, frozen=True):
+    """A text that cannot be tokenised; the engine goes on."""
+
+    reason: str
+
+
+class Answer(Struct, tag=True, frozen=True):
+    """What was asked for, in MessagePack."""
+
+    value: msgspec.Raw
+    computed: Count
+    """The engine's own count (`Engine.computed`) since the cell connected."""
+
+
+class Breach(Exception):
+    """The other side breaks the rules."""
+
+
+def send(connection: socket.socket, message: object) -> None:
+    """Write one frame.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    frame = msgspec.msgpack.encode(message)
+    connection.sendall(len(frame).to_bytes(8, "big") + frame)
+
+
+def receive(connection: socket.socket, kind: type[T]) -> T:
+    """Read one frame.
+
+    Raises:
+        EOFError: the other side has closed the connection.
+        Breach: a frame that is too long, or no message of this kind.
+    """
+    size = int.from_bytes(_exactly(connection, 8), "big")
+    if size > MAX_FRAME:
+        raise Breach(f"a frame of {size:,} bytes; at most {MAX_FRAME:,} are read")
+    try:
+        return msgspec.msgpack.decode(_exactly(connection, size), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Breach(str(error)) from None
+
+
+def _exactly(connection: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        if not (got := connection.recv_into(view)):
+            raise EOFError("the connection was closed")
+        view = view[got:]
+    return data

@@ -1,0 +1,60 @@
+"""Runs the cells of a batch one after the other, on one engine."""
+
+from __future__ import annotations
+
+import sys
+
+from upkeep.batches import Batch, Job
+from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.contract import Manifest
+from upkeep.errors import UpkeepError
+from upkeep.host.runtimes import detect
+from upkeep.host.share import SharedEngine
+from upkeep.host.supervise import RETRIES, Runtime, run_cell, stoppable
+from upkeep.host.watch import Limits
+from upkeep.paths import Layout
+
+
+def run_batch(
+    catalog: Catalog,
+    batch: Batch,
+    *,
+    runtime: Runtime | None = None,
+    limits: Limits | None = None,
+    retries: int = RETRIES,
+) -> dict[Job, Manifest]:
+    """Run and publish every job of a batch; what is published and still right is reused, and starts no engine.
+
+    A job that fails does not keep the others from running, but for those that read what it should have made.
+
+    Raises:
+        UpkeepError: some failed; the message has the reason of each. The others are published.
+    """
+    runtime = runtime or detect(catalog)
+    limits = limits or Limits()
+    manifests: dict[Job, Manifest] = {}
+    failed: dict[Job, UpkeepError] = {}
+    log = Layout(catalog.results).log("engines", batch.name)
+    with stoppable(), SharedEngine(f"engine-{batch.name}", runtime, log, limits.stall_s) as shared:
+        for job in batch.jobs:
+            if (memory := _memory(catalog, job)) in failed:
+                failed[job] = UpkeepError(f"{job}: the memory that it reads could not be made", where=memory)
+                continue
+            try:
+                manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)
+                print(f"{job}: {manifests[job].outcomes}", flush=True)
+            except UpkeepError as error:
+                failed[job] = error
+                print(f"{job}: failed\n{error}", file=sys.stderr, flush=True)
+    if failed:
+        raise UpkeepError(
+            f"{len(failed)} of {len(batch.jobs)} jobs of the batch failed",
+            where=batch.name,
+            found="\n".join(str(error) for error in failed.values()),
+            remedy=f"the same command continues: ./upkeep batch {batch.name}",
+        )
+    return manifests
+
+
+def _memory(catalog: Catalog, job: Job) -> ArtifactCell | None:
+    return catalog.artifact_of(job) if isinstance(job, Cell) else None

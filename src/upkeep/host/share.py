@@ -1,0 +1,169 @@
+"""An engine that the cells of a batch use one after the other, in a container of its own.
+
+Loading a large model takes longer than many a cell; so it is loaded once. Cells reach it through a Unix socket in a
+folder that they see read-only, and nothing else connects the containers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from upkeep.contract import CellDescription, Resources
+from upkeep.errors import UpkeepError
+from upkeep.host.runtimes import Handle, Launch, Prepared
+
+SOCKET = "engine.sock"
+POLL_S = 0.02
+LOSS_S = 5.0
+"""How long an engine whose cell has failed may take to end, if it is to be blamed."""
+END_S = 20.0
+"""What an engine is given to end by itself."""
+
+
+class Starter(Protocol):
+    """What is needed of a runtime."""
+
+    def path_of(self, role: str, path: Path) -> str: ...
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle: ...
+
+    def explain(self, status: int, resources: Resources) -> str: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The engine that a cell needs."""
+
+    description: CellDescription
+    """The cell's; its engine settings and its model are the engine's."""
+    weights: Path
+    prepared: Prepared
+    """An image with the engine: that of the first cell's method."""
+    resources: Resources
+    gpus: int
+
+    def same_engine(self, other: Wanted) -> bool:
+        """Whether one engine serves both."""
+        mine, yours = self.description, other.description
+        return (mine.engine, mine.model_spec, self.weights) == (yours.engine, yours.model_spec, other.weights)
+
+
+class SharedEngine:
+    """Started when the first cell needs it, and again where it has died. Use as a context manager."""
+
+    def __init__(self, name: str, runtime: Starter, log: Path, patience_s: float = 3600.0) -> None:
+        """Args:
+        name: of its container.
+        log: takes what it prints.
+        patience_s: how long it may take to load the model.
+        """
+        self.name, self.log = name, log
+        self._runtime, self._patience = runtime, patience_s
+        self._wanted: Wanted | None = None
+        self._handle: Handle | None = None
+        self._scratch = Path(tempfile.mkdtemp(prefix="upkeep-"))  # short: a socket's path may have 107 bytes
+        self._scratch.chmod(0o755)
+        self._starts = 0
+
+    def __enter__(self) -> SharedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def folder(self, wanted: Wanted) -> Path:
+        """The folder with the socket of the engine that a cell needs, which is ready to answer.
+
+        Raises:
+            UpkeepError: it does not start; with the end of what it printed.
+        """
+        if self._wanted is None or not self._wanted.same_engine(wanted) or self._ended():
+            self._stop()
+            self._start(wanted)
+        return self._output
+
+    def _ended(self) -> bool:
+        return self._handle is None or self._handle.poll() is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the engine that cells were given has ended, or ends at this moment."""
+        if self._handle is None:
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._handle.process.wait(LOSS_S)
+        return self._ended()
+
+    def _start(self, wanted: Wanted) -> None:
+        self._starts += 1
+        self._output = self._scratch / str(self._starts)
+        self._output.mkdir()
+        place = self._runtime.path_of("output", self._output)
+        cell = self._scratch / f"cell-{self._starts}"
+        cell.mkdir(mode=0o755)
+        description = msgspec.structs.replace(
+            wanted.description,
+            model_path=self._runtime.path_of("model", wanted.weights),
+            output=place,
+            socket=f"{place}/{SOCKET}",
+        )
+        (cell / "cell.json").write_bytes(msgspec.json.encode(description))
+        (cell / "cell.json").chmod(0o644)
+        self._wanted = wanted
+        self._handle = self._runtime.start(
+            wanted.prepared,
+            Launch(
+                name=self.name,
+                inputs={"cell": cell, "model": wanted.weights},
+                output=self._output,
+                log=self.log,
+                resources=wanted.resources,
+                gpus=wanted.gpus,
+                arguments=("-m", "upkeep.cell.engines.serve", f"{self._runtime.path_of('cell', cell)}/cell.json"),
+            ),
+        )
+        self._await(wanted)
+
+    def _await(self, wanted: Wanted) -> None:
+        """Wait until the socket is there, which is when the model is loaded."""
+        assert self._handle is not None
+        deadline = time.monotonic() + self._patience
+        while not os.path.lexists(self._output / SOCKET):
+            if (status := self._handle.poll()) is not None:
+                self._handle.wait()
+                raise UpkeepError(
+                    f"the engine of {wanted.description.model!r} did not start",
+                    where=self.log,
+                    found=f"{self._runtime.explain(status, wanted.resources)}\n{self._handle.tail(15)}",
+                    kind="engine",
+                )
+            if time.monotonic() > deadline:
+                raise UpkeepError(
+                    f"the engine of {wanted.description.model!r} did not start in {self._patience:g} s",
+                    where=self.log,
+                    found=self._handle.tail(15),
+                    kind="engine",
+                )
+            time.sleep(POLL_S)
+
+    def _stop(self) -> None:
+        if self._handle is None:
+            return
+        handle, self._handle = self._handle, None
+        with contextlib.suppress(OSError):
+            handle.stdin.close()
+        try:
+            handle.wait(END_S)
+        except subprocess.TimeoutExpired:
+            handle.kill()
