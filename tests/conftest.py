@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from upkeep.host.images import Client
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,10 +37,52 @@ def docker_reason() -> str | None:
     return None if answer.returncode == 0 else "no container engine: docker is installed, its engine does not run"
 
 
+def podman_reason() -> str | None:
+    """Why Podman's tests cannot run here; None where they can."""
+    podman = shutil.which("podman")
+    if podman is None:
+        return "podman is not installed"
+    return Client("podman", podman).answers()
+
+
+def apptainer_reason() -> str | None:
+    """Why Apptainer's tests cannot run here; None where they can."""
+    if shutil.which("apptainer") is None:
+        return "apptainer is not installed"
+    # Root tries it as a user of its own, see `ordinary_user`.
+    identity = {"user": 65534, "group": 65534, "extra_groups": []} if not os.getuid() else {}
+    with tempfile.TemporaryDirectory() as home:
+        Path(home).chmod(0o777)
+        answer = subprocess.run(
+            ["apptainer", "version"],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env=os.environ | {"HOME": home},
+            **identity,
+        )
+        if answer.returncode:
+            return f"apptainer does not run as an ordinary user: {answer.stderr.strip()[-200:]}"
+    answer = subprocess.run(["unshare", "--user", "--net", "true"], capture_output=True, text=True, **identity)
+    return None if answer.returncode == 0 else f"no user namespaces for ordinary users: {answer.stderr.strip()}"
+
+
+def fuse_reason() -> str | None:
+    """Why no file system can be mounted here; None where one can."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "no FUSE: /dev/fuse cannot be opened"
+    return None if shutil.which("fusermount3") else "no FUSE: fusermount3 is not installed"
+
+
+NEEDED = {"fuse": fuse_reason, "docker": docker_reason, "podman": podman_reason, "apptainer": apptainer_reason}
+"""Marks of tests that need a real engine, and what says why there is none."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if any(item.get_closest_marker("docker") for item in items) and (reason := docker_reason()):
-        for item in items:
-            if item.get_closest_marker("docker"):
+    for name, reason_of in NEEDED.items():
+        marked = [item for item in items if item.get_closest_marker(name)]
+        if marked and (reason := reason_of()):
+            for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 

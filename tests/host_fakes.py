@@ -144,7 +144,7 @@ class ScriptedRuntime:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        return Handle(process, launch.log, process.kill, lambda: None)
+        return Handle(process, launch.log, process.kill)
 
     def environment(
         self,
@@ -175,7 +175,7 @@ class RunnerRuntime(ScriptedRuntime):
             env=os.environ
             | {"PYTHONPATH": str(Path(upkeep.__file__).parents[1]), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         )
-        return Handle(process, launch.log, process.kill, lambda: None)
+        return Handle(process, launch.log, process.kill)
 
 
 METHOD = """label: {label}
@@ -279,7 +279,7 @@ def die_at(event: int, root: Path) -> None:
 def supervise(root: Path, cell: str, event: int = 0) -> None:
     """Run a cell (an artifact, where the method is `notes` and the name ends with `!`) in a process of its own."""
     from upkeep.catalog import ArtifactCell, Cell
-    from upkeep.host.supervise import run_artifact, run_cell
+    from upkeep.host.supervise import run_cell
 
     catalog = Catalog(root)
     if event:
@@ -287,7 +287,7 @@ def supervise(root: Path, cell: str, event: int = 0) -> None:
     runtime = ScriptedRuntime() if cell.endswith(("none", "!")) else RunnerRuntime()
     parts = cell.rstrip("!").split("/")
     if cell.endswith("!"):
-        run_artifact(catalog, ArtifactCell(*parts), runtime=runtime)
+        run_cell(catalog, ArtifactCell(*parts), runtime=runtime)
     else:
         run_cell(catalog, Cell(*parts), runtime=runtime)
 

@@ -14,11 +14,14 @@ import polars as pl
 import pytest
 
 from conftest import CACHE, copy_repository
+from upkeep.batches import Batch
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import Manifest, Memory, Prediction
 from upkeep.datasets import build_dataset
 from upkeep.datasets.store import Built, read_card, write
-from upkeep.host.supervise import run_artifact, run_cell
+from upkeep.errors import UpkeepError
+from upkeep.host.batch import run_batch
+from upkeep.host.supervise import run_cell
 from upkeep.identity import plan_dataset
 from upkeep.paths import Layout
 from upkeep.scoring.equivalence import equivalence
@@ -26,6 +29,12 @@ from upkeep.scoring.score import identify, read_key, score_cell
 from upkeep.weights import fetch
 
 BABI = "oaks_babi_mini"
+SHARING = [
+    ("closed_book", "default"),
+    ("rag_bm25", "k1"),
+    ("rag_rolling_window", "k1w1"),
+    ("memory_scaffold", "budget256"),
+]
 RUNTIMES = [pytest.param("docker", marks=pytest.mark.docker), "process"]
 
 
@@ -118,13 +127,48 @@ def test_vllm_answers_as_transformers_does_and_the_same_twice(catalog: Catalog) 
 
 def test_a_memory_is_the_same_whether_or_not_later_documents_exist(catalog: Catalog) -> None:
     artifact = ArtifactCell(BABI, "memory_scaffold", "budget256", "tiny")
-    run_artifact(catalog, artifact)
+    run_cell(catalog, artifact)
     layout = Layout(catalog.results)
     whole = memories(layout.memory(artifact))
     shorter = "oaks_babi_first_half"
     copy_first_half(layout, BABI, shorter, catalog)
-    run_artifact(catalog, half := ArtifactCell(shorter, "memory_scaffold", "budget256", "tiny"))
+    run_cell(catalog, half := ArtifactCell(shorter, "memory_scaffold", "budget256", "tiny"))
     assert memories(layout.memory(half)) == {key: text for key, text in whole.items() if key[1] < 5}
+
+
+@pytest.mark.parametrize("model", ["tiny", pytest.param("tiny-vllm", marks=pytest.mark.vllm)])
+def test_cells_of_a_batch_share_one_engine_and_answer_the_same_bytes(catalog: Catalog, model: str) -> None:
+    cells = [Cell(BABI, method, variant, model) for method, variant in SHARING]
+    batch = Batch("together", (*filter(None, [catalog.artifact_of(cells[-1])]), *cells))
+    layout = Layout(catalog.results)
+    alone = {job: run_cell(catalog, job) for job in batch.jobs}
+    files = {cell: content(catalog, cell) for cell in cells}
+    shutil.rmtree(layout.results / "cells")
+    shutil.rmtree(layout.results / "memories", ignore_errors=True)
+    together = run_batch(catalog, batch)
+    assert {cell: content(catalog, cell) for cell in cells} == files
+    assert {job: m.usage for job, m in together.items()} == {job: m.usage for job, m in alone.items()}
+    assert {m.environment.engine for m in together.values()} == {alone[cells[0]].environment.engine}
+    assert (layout.log("engines", "together")).is_file()
+    assert run_batch(catalog, batch) == together  # nothing is run again
+
+
+def test_what_fails_in_a_batch_leaves_the_rest(catalog: Catalog) -> None:
+    broken = break_method(catalog, "rolling_window")
+    good = Cell(BABI, "closed_book", "default", "tiny")
+    with pytest.raises(UpkeepError, match=r"1 of 2 jobs of the batch failed(.|\n)*somebody broke it"):
+        run_batch(Catalog(catalog.root), Batch("broken", (Cell(BABI, broken, "w1", "tiny"), good)))
+    assert (Layout(catalog.results).cell(good) / "manifest.json").is_file()
+
+
+def break_method(catalog: Catalog, method: str) -> str:
+    """A copy of a method that ends as soon as it is loaded."""
+    for folder in ("methods", "containers"):
+        shutil.copytree(catalog.root / folder / method, catalog.root / folder / "broken", dirs_exist_ok=True)
+    dockerfile = catalog.root / "containers" / "broken" / "Dockerfile"
+    dockerfile.write_text(dockerfile.read_text().replace(method, "broken"))
+    (catalog.root / "methods" / "broken" / "method.py").write_text("raise SystemExit('somebody broke it')")
+    return "broken"
 
 
 def memories(folder: Path) -> dict[tuple[str, int], str]:
@@ -191,7 +235,7 @@ def test_a_method_that_peeks_finds_nothing_that_has_not_arrived(catalog: Catalog
 
 def test_a_trained_model_is_one_more_model_and_knows_what_its_base_did_not(catalog: Catalog) -> None:
     training = ArtifactCell(BABI, "sft", "lora_tiny", "tiny")
-    run_artifact(catalog, training)
+    run_cell(catalog, training)
     base = Cell(BABI, "closed_book", "default", "tiny")
     trained = Cell(BABI, "closed_book", "default", "tiny+sft.lora_tiny")
     read = Cell(BABI, "rag_bm25", "k1", "tiny+sft.lora_tiny")

@@ -16,7 +16,7 @@ from host_fakes import make_repository, write_toy
 from upkeep import identity as module
 from upkeep import weights as weights_module
 from upkeep.catalog import ArtifactCell, Catalog, Cell
-from upkeep.contract import CellDescription, Config, DatasetSpec, MethodCard, ModelSpec, Resources
+from upkeep.contract import CellDescription, Config, DatasetSpec, Endpoint, MethodCard, ModelSpec, Resources
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
 from upkeep.host import runtimes
@@ -74,6 +74,7 @@ def edit(root: Path, file: str, old: str, new: str) -> None:
     [
         (CellDescription, module.DESCRIPTION),
         (ModelSpec, module.MODEL),
+        (Endpoint, module.ENDPOINT),
         (Config, module.CONFIG),
         (MethodCard, module.METHOD),
         (DatasetSpec, module.DATASET),

@@ -15,7 +15,7 @@ from upkeep.contract import ContextUse, Environment, Manifest, Measured, Memory,
 from upkeep.errors import UpkeepError
 from upkeep.host import publish
 from upkeep.host.publish import publish_cell, publish_memories, publish_model
-from upkeep.validate import Answers, Memories, validate_path, verify_folder
+from upkeep.validate import Answers, Memories, seal, validate_path, verify_folder
 
 SCOPE = Answers([f"q{i}@0" for i in range(6)], 2)
 LIMIT = 1 << 20
@@ -190,9 +190,9 @@ def test_manifest_that_does_not_agree_with_its_files_is_refused(source: Path, tm
 def test_manifest_cannot_name_files_elsewhere(source: Path, tmp_path: Path) -> None:
     run(source, tmp_path / "out")
     path = tmp_path / "out/manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["files"]["../predictions.jsonl"] = "0" * 64
-    path.write_text(json.dumps(manifest))
+    forged = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    forged.files["../predictions.jsonl"] = "0" * 64
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(forged, seal=seal(forged))))
     with pytest.raises(UpkeepError, match="outside the folder"):
         verify_folder(tmp_path / "out")
 

@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from conftest import CACHE
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.errors import UpkeepError
-from upkeep.host import images, runtimes
+from upkeep.host import apptainer, images, runtimes
 from upkeep.host.environments import EnvironmentRecord
 from upkeep.host.images import Client, ImageRecord
 from upkeep.host.runtimes import Containers, Handle, Launch, Prepared, Process
@@ -113,7 +114,7 @@ def test_only_the_output_is_writable(launch: Launch) -> None:
 
 
 def test_a_path_with_commas_and_quotes_is_one_path() -> None:
-    (row,) = csv.reader([runtimes._mount(Path('/data/a,"b"'), "/model", readonly=True)])
+    (row,) = csv.reader([runtimes.mount(Path('/data/a,"b"'), "/model", readonly=True)])
     assert row == ["type=bind", 'source=/data/a,"b"', "target=/model", "readonly"]
 
 
@@ -169,7 +170,7 @@ def test_a_configured_engine_that_is_not_there_is_an_error_and_no_other_is_taken
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtimes, "find_client", lambda _: None)
-    with pytest.raises(UpkeepError, match="docker is not on the PATH"):
+    with pytest.raises(UpkeepError, match="no docker"):
         runtimes.detect(catalog(tmp_path, monkeypatch, "docker"))
 
 
@@ -177,9 +178,10 @@ def test_without_an_engine_a_plain_process_is_taken_and_the_reason_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtimes, "find_client", lambda _: None)
+    monkeypatch.setattr(apptainer, "find_apptainer", lambda: None)
     runtime = runtimes.detect(catalog(tmp_path, monkeypatch, "auto"))
     assert (runtime.name, runtime.isolated) == ("process", False)
-    assert "no docker; no podman" in runtime.describe()
+    assert "no docker; no podman; no apptainer" in runtime.describe()
     assert "without isolation" in runtime.describe()
 
 
@@ -193,6 +195,7 @@ def test_an_engine_without_a_base_image_is_passed_over_and_not_asked_twice(
         raise UpkeepError("the base image cannot be pulled", found="no such host")
 
     monkeypatch.setattr(runtimes, "find_client", lambda name: Client(name, "x") if name == "docker" else None)
+    monkeypatch.setattr(apptainer, "find_apptainer", lambda: None)
     monkeypatch.setattr(Client, "answers", lambda _: None)
     monkeypatch.setattr(Client, "inspect", lambda *_: None)
     monkeypatch.setattr(runtimes, "ensure_base", ensure_base)
@@ -304,7 +307,7 @@ def test_killing_a_process_kills_what_it_started(process: tuple[Process, Prepare
     )
     pid = launch.output / "pid"
     until(handle, lambda: pid.exists() and pid.read_text() != "")
-    assert handle.kill() < 0
+    assert runtime.explain(handle.kill(), launch.resources).startswith("killed")
     # The signal is sent when `kill` returns; the system may take a moment to end the process.
     deadline = time.monotonic() + 20
     while alive(int(pid.read_text())):
@@ -407,11 +410,15 @@ def test_a_record_is_rewritten_only_where_it_changed(tmp_path: Path, monkeypatch
 # ---------------------------------------------------------------- real containers
 
 
-@pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Containers, Prepared]:
-    """The image of the method `null`, built where it is missing. Only tests with the mark `docker` use it."""
+REAL = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "podman")]
+
+
+@pytest.fixture(scope="module", params=REAL)
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Containers, Prepared]:
+    """The image of the method `null`, built where it is missing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UPKEEP_RUNTIME", "docker")
+        patch.setenv("UPKEEP_RUNTIME", request.param)
+        patch.setenv("UPKEEP_CACHE", str(CACHE))
         known = Catalog(ROOT)
     known.results = tmp_path_factory.mktemp("results")
     runtime = runtimes.detect(known)
@@ -428,35 +435,32 @@ def started() -> Iterator[list[Handle]]:
             handle.kill()
 
 
-def inside(docker: tuple[Containers, Prepared], launch: Launch, code: str) -> tuple[int, str]:
+def inside(engine: tuple[Containers, Prepared], launch: Launch, code: str) -> tuple[int, str]:
     """Exit status and output of a program in a cell's container."""
-    runtime, prepared = docker
+    runtime, prepared = engine
     handle = runtime.start(prepared, script(launch, code))
     handle.stdin.close()
     return handle.wait(60), handle.tail(50)
 
 
-@pytest.mark.docker
-def test_a_cell_has_no_network(docker: tuple[Containers, Prepared], launch: Launch) -> None:
+def test_a_cell_has_no_network(engine: tuple[Containers, Prepared], launch: Launch) -> None:
     code = "import os; print(sorted(os.listdir('/sys/class/net')))"
-    assert inside(docker, launch, code) == (0, "['lo']")
+    assert inside(engine, launch, code) == (0, "['lo']")
 
 
-@pytest.mark.docker
 def test_a_cell_is_an_ordinary_user_without_capabilities_or_new_privileges(
-    docker: tuple[Containers, Prepared], launch: Launch
+    engine: tuple[Containers, Prepared], launch: Launch
 ) -> None:
     code = """
         import os
         status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
         print(os.getuid() != 0, int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"])
     """
-    assert inside(docker, launch, code) == (0, "True 0 0 1")
+    assert inside(engine, launch, code) == (0, "True 0 0 1")
 
 
-@pytest.mark.docker
 def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(
-    docker: tuple[Containers, Prepared], launch: Launch
+    engine: tuple[Containers, Prepared], launch: Launch
 ) -> None:
     code = """
         import os
@@ -469,21 +473,19 @@ def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(
                 pass
         print(writable)
     """
-    assert inside(docker, launch, code) == (0, "['/output', '/tmp']")
+    assert inside(engine, launch, code) == (0, "['/output', '/tmp']")
     assert [path.name for path in launch.output.iterdir()] == ["probe"]
 
 
-@pytest.mark.docker
 def test_a_cell_that_takes_too_much_memory_is_killed_and_the_reason_given(
-    docker: tuple[Containers, Prepared], launch: Launch
+    engine: tuple[Containers, Prepared], launch: Launch
 ) -> None:
     small = replace(launch, resources=Resources(memory_gb=1))
-    status, _ = inside(docker, small, "x = b'x' * (3 * 2**29)\nprint('survived')")
-    assert "out of memory (limit 1 GB)" in docker[0].explain(status, small.resources)
+    status, _ = inside(engine, small, "x = b'x' * (3 * 2**29)\nprint('survived')")
+    assert "out of memory (limit 1 GB)" in engine[0].explain(status, small.resources)
 
 
-@pytest.mark.docker
-def test_a_cell_cannot_start_processes_without_end(docker: tuple[Containers, Prepared], launch: Launch) -> None:
+def test_a_cell_cannot_start_processes_without_end(engine: tuple[Containers, Prepared], launch: Launch) -> None:
     code = """
         import os, time
         for count in range(1000):
@@ -495,19 +497,18 @@ def test_a_cell_cannot_start_processes_without_end(docker: tuple[Containers, Pre
         print(count < 64, flush=True)
         os._exit(0)
     """
-    assert inside(docker, launch, code) == (0, "True")
+    assert inside(engine, launch, code) == (0, "True")
 
 
-@pytest.mark.docker
 def test_the_image_holds_the_cell_code_compiled_and_the_method(
-    docker: tuple[Containers, Prepared], launch: Launch
+    engine: tuple[Containers, Prepared], launch: Launch
 ) -> None:
     code = """
         import os, upkeep.contract, numpy, msgspec
         compiled = [os.path.exists(module.__cached__) for module in (upkeep, numpy)]
         print(upkeep.__file__, *compiled, os.listdir("/methods"))
     """
-    assert inside(docker, launch, code) == (0, "/opt/upkeep/upkeep/__init__.py True True ['null']")
+    assert inside(engine, launch, code) == (0, "/opt/upkeep/upkeep/__init__.py True True ['null']")
 
 
 def gone(runtime: Containers, name: str) -> bool:
@@ -516,11 +517,10 @@ def gone(runtime: Containers, name: str) -> bool:
     return not runtime.client.run("ps", "--quiet", "--filter", f"name={runtimes.container_name(name)}").stdout.strip()
 
 
-@pytest.mark.docker
 def test_no_container_outlives_a_host_that_was_killed(
-    docker: tuple[Containers, Prepared], launch: Launch, started: list[Handle]
+    engine: tuple[Containers, Prepared], launch: Launch, started: list[Handle]
 ) -> None:
-    runtime, prepared = docker
+    runtime, prepared = engine
     handle = runtime.start(prepared, script(launch, "import sys\nprint('up', flush=True)\nfor _ in sys.stdin: pass"))
     started.append(handle)
     until(handle, lambda: "up" in handle.tail())
@@ -528,11 +528,10 @@ def test_no_container_outlives_a_host_that_was_killed(
     assert gone(runtime, launch.name)
 
 
-@pytest.mark.docker
 def test_killing_a_cell_removes_its_container(
-    docker: tuple[Containers, Prepared], launch: Launch, started: list[Handle]
+    engine: tuple[Containers, Prepared], launch: Launch, started: list[Handle]
 ) -> None:
-    runtime, prepared = docker
+    runtime, prepared = engine
     handle = runtime.start(prepared, script(launch, "import signal\nprint('up', flush=True)\nsignal.pause()"))
     started.append(handle)
     until(handle, lambda: "up" in handle.tail())
@@ -540,32 +539,29 @@ def test_killing_a_cell_removes_its_container(
     assert gone(runtime, launch.name)
 
 
-@pytest.mark.docker
 def test_a_container_left_over_by_an_earlier_start_is_replaced(
-    docker: tuple[Containers, Prepared], launch: Launch, started: list[Handle]
+    engine: tuple[Containers, Prepared], launch: Launch, started: list[Handle]
 ) -> None:
-    runtime, prepared = docker
+    runtime, prepared = engine
     first = runtime.start(prepared, script(launch, "import signal\nprint('up', flush=True)\nsignal.pause()"))
     started.append(first)
     until(first, lambda: "up" in first.tail())
-    assert inside(docker, launch, "print('second')") == (0, "second")
+    assert inside(engine, launch, "print('second')") == (0, "second")
     assert first.process.wait(60) != 0
 
 
-@pytest.mark.docker
-def test_preparing_again_builds_nothing(docker: tuple[Containers, Prepared], monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime, prepared = docker
+def test_preparing_again_builds_nothing(engine: tuple[Containers, Prepared], monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, prepared = engine
     monkeypatch.setattr(images, "_build", pytest.fail)
     assert runtime.prepare("null", "base").record == prepared.record
     assert prepared.record.packages.keys() >= {"msgspec", "numpy"}
     assert prepared.record.content and prepared.record.size > 10**8
 
 
-@pytest.mark.docker
 def test_two_builds_of_one_plan_hold_the_same_bytes(
-    docker: tuple[Containers, Prepared], monkeypatch: pytest.MonkeyPatch
+    engine: tuple[Containers, Prepared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime, _ = docker
+    runtime, _ = engine
     client, tag = runtime.client, "upkeep-test/anew:1"
     run = Client.run
 

@@ -21,7 +21,7 @@ from upkeep.errors import UpkeepError
 from upkeep.host import supervise
 from upkeep.host.feed import Corpus, answer_tasks, answering, memory_tasks, remembering
 from upkeep.host.status import read_all
-from upkeep.host.supervise import locked, run_artifact, run_cell, stoppable
+from upkeep.host.supervise import locked, run_cell, stoppable
 from upkeep.host.watch import Limits
 from upkeep.paths import Layout
 from upkeep.validate import verify_folder
@@ -167,7 +167,7 @@ def test_method_sees_the_answer_key_only_where_its_card_says_so(catalog: Catalog
 
 
 def test_method_with_a_memory_gets_that_after_the_last_arrived_document(catalog: Catalog) -> None:
-    run_artifact(catalog, ArtifactCell("toy", "notes", "a", "none"), runtime=ScriptedRuntime())
+    run_cell(catalog, ArtifactCell("toy", "notes", "a", "none"), runtime=ScriptedRuntime())
     cell = Cell("toy", "notes", "b", "none")
     run_cell(catalog, cell, runtime=ScriptedRuntime())
     memory = told(catalog, cell)["b1@2"]["memory"]
@@ -276,13 +276,13 @@ def test_dataset_that_was_built_otherwise_is_refused(catalog: Catalog) -> None:
 
 def test_memory_of_other_code_is_refused(catalog: Catalog) -> None:
     artifact, cell = ArtifactCell("toy", "notes", "a", "none"), Cell("toy", "notes", "b", "none")
-    run_artifact(catalog, artifact, runtime=ScriptedRuntime())
+    run_cell(catalog, artifact, runtime=ScriptedRuntime())
     (catalog.root / "methods/notes/method.py").write_text("# edited")
     catalog = Catalog(catalog.root)
     error = refused(catalog, cell)
     assert "the memory was made of something else" in str(error)
     assert error.remedy == "./upkeep artifact toy/notes/a/none"
-    run_artifact(catalog, artifact, runtime=ScriptedRuntime())
+    run_cell(catalog, artifact, runtime=ScriptedRuntime())
     run_cell(catalog, cell, runtime=ScriptedRuntime())
 
 
@@ -294,13 +294,13 @@ def test_model_of_another_training_is_refused(catalog: Catalog) -> None:
     catalog = Catalog(catalog.root)
     trained, cell = ArtifactCell("toy", "notes", "c", "m"), Cell("toy", "echo", "a", "m+notes.c")
     files = {"config.json": "{}", "model.safetensors": "w"}
-    run_artifact(catalog, trained, runtime=training(files))
+    run_cell(catalog, trained, runtime=training(files))
     (catalog.root / "methods/notes/method.py").write_text("# edited")
     catalog = Catalog(catalog.root)
     error = refused(catalog, cell)
     assert "the trained model was made of something else" in str(error)
     assert error.remedy == "./upkeep artifact toy/notes/c/m"
-    run_artifact(catalog, trained, runtime=training(files))
+    run_cell(catalog, trained, runtime=training(files))
     assert run_cell(catalog, cell, runtime=ScriptedRuntime()).usage.calls == RECORDS
 
 
@@ -489,11 +489,10 @@ def test_bounds_of_the_output_are_enforced(catalog: Catalog, fault: str, problem
     assert_nothing_published(catalog)
 
 
-def test_output_that_becomes_a_link_is_not_followed(catalog: Catalog) -> None:
-    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
-    honest = predictions(catalog)
-    run_cell(catalog, ECHO, force=True, runtime=ScriptedRuntime("link", 13))
-    assert predictions(catalog) == honest
+def test_output_that_becomes_a_link_is_refused_and_not_followed(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError, match=r"the output was replaced(.|\n)*a symbolic link"):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime("link", 13))
+    assert_nothing_published(catalog)
 
 
 def test_torn_line_after_the_last_record_is_refused(catalog: Catalog) -> None:
@@ -565,10 +564,10 @@ def test_handlers_of_signals_are_given_back() -> None:
 
 def test_memory_is_made_once_and_shared(catalog: Catalog) -> None:
     artifact = ArtifactCell("toy", "notes", "a", "none")
-    manifest = run_artifact(catalog, artifact, runtime=ScriptedRuntime("die", 5, once=True))
+    manifest = run_cell(catalog, artifact, runtime=ScriptedRuntime("die", 5, once=True))
     assert manifest.outcomes == {"remembered": sum(n for n, _ in STREAMS.values()), "error": 0}
     runtime = ScriptedRuntime()
-    assert run_artifact(catalog, artifact, runtime=runtime) == manifest
+    assert run_cell(catalog, artifact, runtime=runtime) == manifest
     assert runtime.starts == 0
     lines = (Layout(catalog.results).memory(artifact) / "memory.jsonl").read_bytes().splitlines()
     texts = [msgspec.json.decode(line)["text"] for line in lines[:3]]
@@ -601,7 +600,7 @@ def training(files: dict[str, str], more: str = "", code: int = 0) -> ScriptedRu
 def test_trained_model_is_published_without_what_runs_code(trainer: tuple[Catalog, ArtifactCell]) -> None:
     catalog, artifact = trainer
     files = {"config.json": "{}", "model.safetensors": "w", "training_args.bin": "pickle", "notes.py": "evil"}
-    manifest = run_artifact(catalog, artifact, runtime=training(files))
+    manifest = run_cell(catalog, artifact, runtime=training(files))
     folder = Layout(catalog.results).trained(artifact)
     assert set(manifest.files) == {"model/config.json", "model/model.safetensors"}
     assert {p.name for p in (folder / "model").iterdir()} == {"config.json", "model.safetensors"}
@@ -621,5 +620,5 @@ def test_bad_training_publishes_nothing(
 ) -> None:
     catalog, artifact = trainer
     with pytest.raises(UpkeepError, match=problem):
-        run_artifact(catalog, artifact, runtime=runtime)
+        run_cell(catalog, artifact, runtime=runtime)
     assert not Layout(catalog.results).trained(artifact).exists()

@@ -1,0 +1,594 @@
+"""Cells in Apptainer containers, as an ordinary user: the contract seen from inside, and the images they run in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from conftest import CACHE, ROOT, copy_repository
+from ordinary_user import OrdinaryUser, ordinary_user
+from test_runtimes import RECORD
+from upkeep.catalog import Catalog, Cell
+from upkeep.contract import Resources
+from upkeep.datasets import build_dataset
+from upkeep.errors import UpkeepError
+from upkeep.files import hash_file
+from upkeep.host import runtimes, sif
+from upkeep.host.apptainer import Apptainer
+from upkeep.host.runtimes import Launch, Prepared
+from upkeep.host.sif import Client
+from upkeep.host.supervise import run_cell
+from upkeep.paths import Layout
+from upkeep.weights import fetch
+
+__all__ = ["ordinary_user"]
+
+FILES = (Path("/cache/sif/base-0.sif"), Path("/cache/sif/null-base-0.sqsh"))
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    (tmp_path / "cell").mkdir()
+    (tmp_path / "output").mkdir()
+    return Launch(
+        name="oaks/null",
+        inputs={"cell": tmp_path / "cell"},
+        output=tmp_path / "output",
+        log=tmp_path / "log",
+        resources=Resources(cpus=1, memory_gb=2, pids=64, disk_gb=1),
+    )
+
+
+def runtime(*, delegated: bool = False) -> Apptainer:
+    client = Client("/usr/bin/apptainer")
+    client.__dict__["delegated"] = delegated
+    return Apptainer(Catalog(ROOT), client, "for a test")
+
+
+def words(launch: Launch, *, delegated: bool = False) -> list[str]:
+    prepared = Prepared(RECORD, files=FILES)
+    return runtime(delegated=delegated).command(prepared, launch, ["-m", "upkeep.cell"], Path("/scratch"))
+
+
+def options(launch: Launch) -> list[tuple[str, str]]:
+    """Every word of the command with the one after it."""
+    command = words(launch)
+    return list(zip(command, [*command[1:], ""], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--net", "--network"),
+        ("--network", "none"),
+        ("--userns", "--containall"),
+        ("--containall", "--cleanenv"),
+        ("--workdir", "/scratch"),
+        ("--overlay", f"{FILES[1]}:ro"),
+    ],
+)
+def test_a_container_is_started_with_every_restriction(launch: Launch, option: str, value: str) -> None:
+    assert (option, value) in options(launch)
+
+
+def test_only_the_output_is_writable(launch: Launch) -> None:
+    mounts = [next(csv.reader([value])) for option, value in options(launch) if option == "--mount"]
+    assert [each[2] for each in mounts if "readonly" not in each] == ["target=/output"]
+
+
+def test_control_groups_that_the_user_may_change_are_never_shown(launch: Launch) -> None:
+    assert "sys" in dict(options(launch))["--no-mount"].split(",")
+    with_gpus = options(replace(launch, gpus=1))
+    assert [value for option, value in with_gpus if option == "--mount" and "target=/sys/fs/cgroup,readonly" in value]
+
+
+def test_a_cpu_cell_gets_no_gpu_and_a_gpu_cell_the_ones_it_was_given(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen(launch: Launch) -> tuple[bool, str | None]:
+        command = words(launch)
+        settings = next(json.loads(word) for word in command if word.startswith('{"tasks"'))
+        return "--nv" in command, settings["variables"].get("CUDA_VISIBLE_DEVICES")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    assert seen(launch) == (False, None)
+    assert seen(replace(launch, gpus=2)) == (True, "4,5")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert seen(replace(launch, gpus=2)) == (True, "0,1")
+
+
+def test_where_control_groups_are_delegated_they_bound_memory_and_processes(launch: Launch) -> None:
+    assert "--pids-limit" not in words(launch)
+    command = words(launch, delegated=True)
+    assert command[command.index("--memory") + 1] == command[command.index("--memory-swap") + 1] == "2G"
+    assert command[command.index("--pids-limit") + 1] == "64"
+
+
+def test_a_setting_of_the_host_that_opens_containers_reaches_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINERENV_HF_TOKEN", "HF_TOKEN", "APPTAINER_NO_MOUNT"):
+        monkeypatch.setenv(name, "x")
+    assert not [name for name, value in sif.environment({}).items() if value == "x"]
+
+
+@pytest.mark.parametrize(
+    ("release", "everyone"), [("6.1.0-18-amd64", False), ("5.14.0-427.el9", False), ("4.18.0-553.el8_10", True)]
+)
+def test_where_an_old_kernel_counts_all_of_a_users_processes_they_are_not_taken_from_the_cells(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, release: str, everyone: bool
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    settings = next(json.loads(word) for word in words(launch) if word.startswith('{"tasks"'))
+    assert (settings["tasks"] > 64) == everyone
+
+
+def test_root_is_sent_to_an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "ordinary user" in (Client("/usr/bin/apptainer").answers() or "")
+
+
+def test_apptainer_that_cannot_cut_the_network_is_refused_and_never_used_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = tmp_path / "apptainer"
+    refuses.write_text("#!/bin/sh\necho 'FATAL: no network namespace for this user' >&2\nexit 255\n")
+    refuses.chmod(0o755)
+    monkeypatch.setenv("UPKEEP_APPTAINER", str(refuses))
+    monkeypatch.setenv("UPKEEP_RUNTIME", "apptainer")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sif, "squash", lambda *_, **__: None)
+    with pytest.raises(UpkeepError, match="no network namespace for this user"):
+        runtimes.detect(Catalog(ROOT))
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    ("name", "pulled"),
+    [
+        ("python:3.11-slim@sha256:ab", "docker://python@sha256:ab"),
+        ("quay.io:443/a/python:3.11@sha256:ab", "docker://quay.io:443/a/python@sha256:ab"),
+        ("mine:1", "docker://mine:1"),
+        ("oci-archive:/x.tar", "oci-archive:/x.tar"),
+        ("docker://a/b:1", "docker://a/b:1"),
+    ],
+)
+def test_a_base_image_is_pulled_by_its_digest(name: str, pulled: str) -> None:
+    assert sif._pullable(name) == pulled
+
+
+@pytest.mark.parametrize(("name", "source"), [("b.sif", "{}"), ("b.tar", "docker-archive:{}"), ("folder", "{}")])
+def test_a_base_image_that_the_configuration_names_is_known_by_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str
+) -> None:
+    def base(top: str, content: str) -> sif.Base:
+        path = tmp_path / top / name
+        path.parent.mkdir()
+        if name == "folder":
+            path.mkdir()
+            (path / "link").symlink_to("/nowhere")
+            (path / "file").write_text(content)
+        else:
+            path.write_text(content)
+        monkeypatch.setenv("UPKEEP_BASE_IMAGE", str(path))
+        found = sif.base_at_hand(Catalog(ROOT), "base")
+        assert found is not None and found.source == source.format(path)
+        return found
+
+    first, same, other = base("a", "x"), base("b", "x"), base("c", "y")
+    assert first.identity == same.identity != other.identity
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "root" / "opt").mkdir(parents=True)
+    (tmp_path / "root" / "opt" / "file").write_text("content")
+    return tmp_path / "root"
+
+
+def test_the_same_files_make_the_same_image_at_any_time(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sif.write_sif(folder, tmp_path / "one.sif", "ab" * 32)
+    os.utime(folder / "opt" / "file", (1, 1))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+    sif.write_sif(folder, tmp_path / "two.sif", "ab" * 32)
+    assert (tmp_path / "one.sif").read_bytes() == (tmp_path / "two.sif").read_bytes()
+    (folder / "opt" / "file").write_text("changed")
+    sif.write_sif(folder, tmp_path / "three.sif", "ab" * 32)
+    assert (tmp_path / "three.sif").read_bytes() != (tmp_path / "two.sif").read_bytes()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    (tmp_path / "partial").write_bytes(b"x" * 5000)
+    sif.seal(tmp_path / "partial", tmp_path / "image.sif")
+    return tmp_path / "image.sif"
+
+
+def test_a_file_that_was_copied_whole_is_what_was_built(image: Path) -> None:
+    first = sif.sealed(image)
+    os.utime(image)
+    assert sif.sealed(image) == first
+    assert first is not None and first.sha256 == hash_file(image)
+
+
+@pytest.mark.parametrize("content", [b"x" * 4999, b"x" * 4999 + b"y", b""])
+def test_a_file_that_is_not_what_was_built_is_refused_with_a_remedy(image: Path, content: bytes) -> None:
+    image.write_bytes(content)
+    with pytest.raises(UpkeepError, match=f"remove it \\({image}\\)"):
+        sif.sealed(image)
+
+
+def test_a_file_without_its_seal_is_not_there_yet(image: Path) -> None:
+    image.with_name("image.sif.json").unlink()
+    assert sif.sealed(image) is None
+
+
+# ---------------------------------------------------------------- real containers
+
+PRELUDE = """
+import json, os, sys, tempfile, textwrap
+from pathlib import Path
+from upkeep.catalog import Catalog
+from upkeep.contract import Resources
+from upkeep.host import sif
+from upkeep.host.runtimes import Launch, detect
+
+catalog = Catalog(Path.cwd())
+runtime = detect(catalog)
+folder = Path(tempfile.mkdtemp())
+for name in ("cell", "output", "results"):
+    (folder / name).mkdir()
+catalog.results = folder / "results"
+prepared = runtime.prepare("null", "base")
+
+def start(code, **resources):
+    resources = {"cpus": 1, "memory_gb": 1, "pids": 64, "disk_gb": 1} | resources
+    return runtime.start(prepared, Launch(
+        name="trial", inputs={"cell": folder / "cell"}, output=folder / "output", log=folder / "log",
+        arguments=("-c", code), resources=Resources(**resources)))
+
+def inside(code, **resources):
+    handle = start(code, **resources)
+    handle.stdin.close()
+    status = handle.wait(120)
+    return status, runtime.explain(status, Resources(memory_gb=1)), handle.tail(50)
+"""
+
+
+def trial(user: OrdinaryUser, program: str, **arguments: object) -> Any:
+    """What a program as that user leaves in `answer`."""
+    program = PRELUDE + textwrap.dedent(program) + "\nprint(json.dumps(answer))\n"
+    done = user.run("python", "-c", program, json.dumps(arguments), env={"UPKEEP_RUNTIME": "apptainer"})
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def inside(user: OrdinaryUser, code: str, **resources: int) -> tuple[int, str, str]:
+    """Exit status, in numbers and words, and output of a program in a cell's container."""
+    answer = trial(
+        user,
+        "given = json.loads(sys.argv[1]); answer = inside(given['code'], **given['resources'])",
+        code=textwrap.dedent(code),
+        resources=resources,
+    )
+    return tuple(answer)
+
+
+@pytest.fixture
+def sleeper(ordinary_user: OrdinaryUser) -> Callable[[str], tuple[subprocess.Popen[str], set[psutil.Process]]]:
+    """Starts a cell that ignores signals and leaves daemons, and gives the host's process and all below it."""
+
+    def start(end: str) -> tuple[subprocess.Popen[str], set[psutil.Process]]:
+        code = """
+            import os, signal, time
+            for number in set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+                signal.signal(number, signal.SIG_IGN)
+            for _ in range(2):
+                if os.fork() == 0:
+                    os.setsid()
+            print("up", flush=True)
+            time.sleep(1000)
+        """
+        program = PRELUDE + textwrap.dedent(
+            f"""
+            import time
+            handle = start({textwrap.dedent(code)!r})
+            while "up" not in handle.tail():
+                assert handle.poll() is None, handle.tail()
+                time.sleep(0.02)
+            print("up", flush=True)
+            {end}
+            """
+        )
+        env = {"UPKEEP_RUNTIME": "apptainer"}
+        host = ordinary_user.start("python", "-c", program, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert host.stdout is not None and host.stdout.readline() == "up\n"
+        return host, set(psutil.Process(host.pid).children(recursive=True))
+
+    return start
+
+
+@pytest.mark.apptainer
+def test_a_cell_has_no_network(ordinary_user: OrdinaryUser) -> None:
+    code = """
+        import socket
+        print([name for _, name in socket.if_nameindex()])
+        try:
+            socket.create_connection(("10.0.2.2", 80), 5)
+        except OSError as error:
+            print(error.strerror)
+    """
+    assert inside(ordinary_user, code)[2] == "['lo']\nNetwork is unreachable"
+
+
+@pytest.mark.apptainer
+def test_a_cell_is_an_ordinary_user_without_capabilities_or_a_way_to_any(ordinary_user: OrdinaryUser) -> None:
+    code = """
+        import ctypes, os
+        status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
+        print(os.getuid() != 0, int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"])
+        libc = ctypes.CDLL(None, use_errno=True)
+        print(libc.unshare(0x10000000), libc.syscall(56, 0x10000011, 0, 0, 0, 0), libc.syscall(319, b"x", 0))
+        print(libc.mount(b"x", b"/tmp", b"tmpfs", 0, None), os.strerror(ctypes.get_errno()))
+    """
+    expected = "True 0 0 1\n-1 -1 -1\n-1 Operation not permitted"
+    assert inside(ordinary_user, code)[2] == expected
+
+
+@pytest.mark.apptainer
+def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(ordinary_user: OrdinaryUser) -> None:
+    code = """
+        import os
+        writable = []
+        for folder in "/ /cell /methods /opt/upkeep /opt/venv /etc /output /tmp /usr /sys/devices/system".split():
+            try:
+                open(os.path.join(folder, "probe"), "w").close()
+                writable.append(folder)
+            except OSError:
+                pass
+        print(writable)
+    """
+    assert inside(ordinary_user, code)[2] == "['/output', '/tmp']"
+
+
+@pytest.mark.apptainer
+def test_a_cell_sees_neither_the_hosts_files_nor_its_processes_nor_its_variables(ordinary_user: OrdinaryUser) -> None:
+    code = f"""
+        import os, socket
+        print([path for path in ({str(ordinary_user.home)!r}, {str(ordinary_user.clone)!r}, "/sys/fs/cgroup")
+               if os.path.exists(path)])
+        print(sum(name.isdigit() for name in os.listdir("/proc")) < 10, socket.gethostname(), os.getcwd())
+        print(sorted(name for name in os.environ if name.startswith(("APPTAINER", "SINGULARITY", "UPKEEP", "PIP"))))
+    """
+    assert inside(ordinary_user, code)[2] == "[]\nTrue localhost /tmp\n['UPKEEP_METHODS']"
+
+
+@pytest.mark.apptainer
+def test_the_image_holds_the_cell_code_compiled_and_the_method(ordinary_user: OrdinaryUser) -> None:
+    code = """
+        import os, upkeep.contract, numpy, msgspec
+        compiled = [os.path.exists(module.__cached__) for module in (upkeep, numpy)]
+        print(upkeep.__file__, *compiled, os.listdir("/methods"))
+    """
+    assert inside(ordinary_user, code)[2] == "/opt/upkeep/upkeep/__init__.py True True ['null']"
+
+
+@pytest.mark.apptainer
+def test_one_process_that_takes_too_much_memory_fails_by_itself(ordinary_user: OrdinaryUser) -> None:
+    status, _, said = inside(ordinary_user, "x = b'x' * (3 * 2**29)\nprint('survived')")
+    assert status == 1 and said.endswith("MemoryError")
+
+
+@pytest.mark.apptainer
+@pytest.mark.parametrize(
+    "hold",
+    ["x = b'x' * (600 * 2**20)", "open(f'/dev/shm/{os.getpid()}', 'wb').write(b'x' * (600 * 2**20))"],
+    ids=["in memory", "in shared memory"],
+)
+def test_several_that_take_too_much_together_are_killed_and_the_reason_given(
+    ordinary_user: OrdinaryUser, hold: str
+) -> None:
+    code = f"""
+        import os, time
+        for _ in range(2):
+            if os.fork() == 0:
+                {hold}
+                time.sleep(60)
+        time.sleep(60)
+    """
+    status, words, said = inside(ordinary_user, code)
+    assert status == 137 and "limit 1 GB" in words
+    assert "killed: out of memory" in said
+
+
+@pytest.mark.apptainer
+def test_a_cell_cannot_start_processes_without_end(ordinary_user: OrdinaryUser) -> None:
+    code = """
+        import os, time
+        for count in range(1000):
+            try:
+                if os.fork() == 0:
+                    time.sleep(60)
+            except OSError:
+                break
+        print(count < 64, flush=True)
+        os._exit(0)
+    """
+    assert inside(ordinary_user, code)[::2] == (0, "True")
+
+
+@pytest.mark.apptainer
+def test_tmp_is_larger_than_apptainers_own_and_not_without_end(ordinary_user: OrdinaryUser) -> None:
+    code = """
+        import os, time
+        block = b"x" * 2**20
+        for name in "abcd":
+            with open(f"/tmp/{name}", "wb") as file:
+                for _ in range(800):
+                    file.write(block)
+            print(name, flush=True)
+        time.sleep(60)
+    """
+    _, words, said = inside(ordinary_user, code)
+    assert "SIGXFSZ" in words
+    assert "killed: more than 2 GB in /tmp" in said and "b" in said
+
+
+@pytest.mark.apptainer
+def test_a_file_larger_than_the_limit_cannot_be_written(ordinary_user: OrdinaryUser) -> None:
+    assert "File too large" in inside(ordinary_user, "open('/output/big', 'wb').truncate(2**30 + 1)")[2]
+
+
+def all_gone(processes: set[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=30)
+    return not [process for process in alive if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.apptainer
+def test_killing_a_cell_leaves_no_process_and_no_file(
+    sleeper: Callable[[str], tuple[subprocess.Popen[str], set[psutil.Process]]],
+) -> None:
+    scratch = "[str(p) for p in Path(tempfile.gettempdir()).glob('upkeep-*') if p.owner() == Path.home().name]"
+    host, below = sleeper(f"sys.stdin.readline(); b = {scratch}; print(handle.kill()); print(b, {scratch}, sep='|')")
+    assert len(below) >= 5
+    output, _ = host.communicate("go\n", timeout=60)
+    status, _, folders = output.partition("\n")
+    assert status == "137"
+    before, after = folders.strip().split("|")
+    assert len(after) < len(before)
+    assert all_gone(below)
+
+
+@pytest.mark.apptainer
+def test_a_cell_ends_when_its_host_is_killed(
+    sleeper: Callable[[str], tuple[subprocess.Popen[str], set[psutil.Process]]],
+) -> None:
+    host, below = sleeper("sys.stdin.readline()")
+    host.kill()
+    host.wait()
+    assert all_gone(below)
+
+
+@pytest.mark.apptainer
+def test_two_that_start_at_once_build_an_image_once(ordinary_user: OrdinaryUser, tmp_path: Path) -> None:
+    """A method of the user's own, so that its layer is not there yet."""
+    method = ordinary_user.clone / "methods" / "null" / "method.py"
+    original = method.read_text()
+    method.write_text(f"{original}\n# {time.time_ns()}\n")
+    try:
+        env = {"UPKEEP_RUNTIME": "apptainer"}
+        program = PRELUDE + "print(prepared.record.digest)"
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        both = [ordinary_user.start("python", "-c", program, env=env, **pipes) for _ in range(2)]
+        said = [process.communicate(timeout=300) for process in both]
+    finally:
+        method.write_text(original)
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said[0][0] == said[1][0]
+    assert "".join(error for _, error in said).count("upkeep: building") == 1
+
+
+ANEW = """
+import shutil
+from upkeep.host.apptainer import Apptainer
+
+def with_files(*paths):
+    # A cache of its own, with these files of the other.
+    cache = folder / "cache"
+    for name in ("sif", "images"):
+        (cache / name).mkdir(parents=True)
+    (cache / "wheels").symlink_to(catalog.cache / "wheels")
+    for path in paths:
+        for file in (path, sif._seal_of(path), catalog.cache / "images" / f"{path.name}.json"):
+            if file.exists():
+                shutil.copy2(file, cache / file.relative_to(catalog.cache))
+    os.environ["UPKEEP_CACHE"] = str(cache)
+    anew = Apptainer(Catalog(Path.cwd()), runtime.client, "")
+    anew.catalog.results = folder / "results"
+    return anew
+
+base = Path(sif.base_at_hand(catalog, "base").source)
+"""
+
+
+@pytest.mark.apptainer
+def test_two_builds_of_one_plan_are_the_same_bytes(ordinary_user: OrdinaryUser) -> None:
+    code = """
+again = with_files(base).prepare("null", "base")
+same = all(one.read_bytes() == other.read_bytes() for one, other in zip(prepared.files, again.files, strict=True))
+answer = [same, set(prepared.files) & set(again.files) == set(), prepared.record.digest == again.record.digest]
+shutil.rmtree(folder)
+"""
+    assert trial(ordinary_user, ANEW + code) == [True, True, True]
+
+
+@pytest.mark.apptainer
+def test_a_truncated_image_is_refused_before_a_cell_starts(ordinary_user: OrdinaryUser) -> None:
+    code = """
+anew = with_files(base, *prepared.files)
+files = anew.prepare("null", "base").files
+with files[0].open("r+b") as file:
+    file.truncate(10_000_000)
+try:
+    anew.prepare("null", "base")
+except sif.UpkeepError as error:
+    answer = [str(error), str(files[0]), anew.catalog.cache == folder / "cache"]
+shutil.rmtree(folder)
+"""
+    said, path, own = trial(ordinary_user, ANEW + code)
+    assert own and f"remove it ({path})" in said
+
+
+CELLS = [
+    "oaks_babi_mini/null/default/none",
+    "oaks_babi_mini/closed_book/default/tiny",
+    "oaks_babi_mini/rag_bm25/k3/tiny",
+]
+RUN = """
+import sys
+from pathlib import Path
+from upkeep.catalog import Catalog, Cell
+from upkeep.datasets import build_dataset
+from upkeep.host.supervise import run_cell
+from upkeep.paths import Layout
+from upkeep.weights import fetch
+
+catalog = Catalog(Path.cwd())
+build_dataset(catalog, "oaks_babi_mini", Layout(catalog.results).dataset("oaks_babi_mini"))
+fetch(catalog, "tiny")
+for name in sys.argv[1:]:
+    print(run_cell(catalog, Cell(*name.split("/"))).environment.digest)
+"""
+
+
+@pytest.mark.apptainer
+@pytest.mark.docker
+def test_cells_answer_byte_for_byte_as_under_docker(
+    ordinary_user: OrdinaryUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = ordinary_user.run("python", "-c", RUN, *CELLS, env={"UPKEEP_RUNTIME": "apptainer"}, timeout=1800)
+    assert len(set(done.stdout.split())) == len(CELLS)
+    monkeypatch.setenv("UPKEEP_RUNTIME", "docker")
+    monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
+    docker = Catalog(copy_repository(tmp_path))
+    build_dataset(docker, "oaks_babi_mini", Layout(docker.results).dataset("oaks_babi_mini"))
+    fetch(docker, "tiny")
+    for name in CELLS:
+        run_cell(docker, cell := Cell(*name.split("/")))
+        theirs = Layout(ordinary_user.clone / "results").cell(cell) / "predictions.jsonl"
+        assert theirs.read_bytes() == (Layout(docker.results).cell(cell) / "predictions.jsonl").read_bytes(), name

@@ -1,0 +1,403 @@
+"""The profile for clusters on a real SLURM cluster: an ordinary user's jobs, in Apptainer, and whatever goes wrong.
+
+`UPKEEP_CHAOS=20` has everything go wrong twenty times instead of once, which takes an hour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests import cluster as clusters
+from tests.cluster import ACCOUNT, ACTIVE, Cluster
+
+from conftest import CACHE, ROOT, apptainer_reason, docker_reason
+from ordinary_user import OrdinaryUser, ordinary_user
+
+__all__ = ["ordinary_user"]
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(clusters.missing() is not None, reason=str(clusters.missing())),
+]
+
+DATASET = "oaks_babi_mini"
+TIMES = int(os.environ.get("UPKEEP_CHAOS", "1"))
+"""How often each thing goes wrong."""
+SLOW = """import time
+
+from upkeep.cell import LLM, Answer, Method, Probe, Seen
+
+
+class Slow(Method):
+    async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
+        time.sleep(self.parameters["seconds"])
+        return Answer(f"## Answer: {probe.id}, after {len(seen.documents)} documents")
+"""
+LIMIT_S = 40
+"""Time limit of the jobs to which things happen."""
+QUICK = "slow/quick"
+"""Its predictions are those of all variants of the method."""
+
+
+# ---------------------------------------------------------------- a user's repository
+
+
+class Repository:
+    """An ordinary user's clone, with a suite of its own, and the cluster that it is run on."""
+
+    def __init__(self, user: OrdinaryUser, folder: Path, cluster: Cluster, runtime: str) -> None:
+        shutil.copytree(user.clone, folder, symlinks=True, ignore=shutil.ignore_patterns("results", ".snakemake"))
+        self.user, self.cluster, self.runtime = dataclasses.replace(user, clone=folder), cluster, runtime
+        self.folder = folder
+        self.edit("profiles/slurm/config.yaml", {"slurm-init-seconds-before-status-checks": 2})
+        self.edit("profiles/slurm/config.yaml", {"seconds-between-status-checks": 2, "latency-wait": 10})
+
+    def edit(self, name: str, changes: dict[str, Any]) -> None:
+        """Change fields of a YAML file."""
+        path = self.folder / name
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+    def write(self, name: str, content: str | dict[str, Any]) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+
+    def write_cluster(self, **fields: Any) -> None:
+        """What is particular to the test's cluster."""
+        path = self.folder / "profiles/slurm/cluster.yaml"
+        given = yaml.safe_load(path.read_text())["cluster"]
+        path.write_text(yaml.safe_dump({"cluster": given | {"runtime": self.runtime} | fields}))
+
+    def write_suite(self, *choices: tuple[list[str], list[str]], cells_per_job: int = 1) -> None:
+        """Choices are (methods, models)."""
+        cells = [{"datasets": [DATASET], "methods": methods, "models": models} for methods, models in choices]
+        self.write("config/suites/trial.yaml", {"label": "t", "summary": "s", "papers": ["oaks"], "cells": cells})
+        self.edit("config/config.yaml", {"suite": "trial", "cells_per_job": cells_per_job})
+        self.user.own(self.folder)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.cluster.path}:{self.user.environment()['PATH']}"
+        return {**self.cluster.environment, "PATH": path, "PYTHONPATH": str(self.folder / "src")}
+
+    def command(self, *more: str) -> list[str]:
+        return ["python", "-m", "snakemake", "--profile", "profiles/slurm", *more, "all"]
+
+    def manifests(self) -> dict[str, dict[str, Any]]:
+        found = (json.loads(path.read_bytes()) for path in self.folder.glob("results/cells/*/*/*/*/manifest.json"))
+        return {manifest["cell"]: manifest for manifest in found}
+
+    def predictions(self, cell: str) -> bytes:
+        return (self.folder / "results/cells" / cell / "predictions.jsonl").read_bytes()
+
+    def run_locally(self, cells: list[str], results: Path) -> dict[str, bytes]:
+        """The predictions of some cells on this machine, without SLURM: in Docker, where it is."""
+        runtime = "docker" if docker_reason() is None else self.runtime
+        environment = os.environ | {
+            "UPKEEP_RUNTIME": runtime,
+            "UPKEEP_RESULTS": str(results),
+            "UPKEEP_CACHE": str(CACHE if runtime == "docker" else self.user.cache),
+            "UPKEEP_SUITE": "trial",
+            "PYTHONPATH": str(self.folder / "src"),
+            "PATH": f"/usr/bin:{self.user.venv / 'bin'}:{os.environ['PATH']}",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        targets = [f"{results}/cells/{cell}/predictions.jsonl" for cell in cells]
+        command = [
+            self.user.venv / "bin/python",
+            "-m",
+            "snakemake",
+            "--profile",
+            "profiles/local",
+            "--nolock",
+            *targets,
+        ]
+        if runtime == "docker":
+            done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-3000:]
+        else:
+            results.mkdir()
+            self.user.own(results)
+            self.user.run(*command, env=environment)
+        return {cell: (results / "cells" / cell / "predictions.jsonl").read_bytes() for cell in cells}
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Short and open to all, for sockets and for another user."""
+    made = Path(tempfile.mkdtemp(prefix="upkeep-slurm-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path, ordinary_user: OrdinaryUser) -> Iterator[Cluster]:
+    with clusters.running(folder / "cluster", ordinary_user.name, cpus=2) as cluster:
+        yield cluster
+
+
+def needs_apptainer() -> pytest.MarkDecorator:
+    reason = apptainer_reason()
+    return pytest.mark.skipif(reason is not None, reason=str(reason))
+
+
+# ---------------------------------------------------------------- a suite
+
+
+@pytest.mark.apptainer
+@needs_apptainer()
+def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran(
+    cluster: Cluster, ordinary_user: OrdinaryUser, folder: Path
+) -> None:
+    repository = Repository(ordinary_user, folder / "suite", cluster, "apptainer")
+    # A model that asks for a GPU: here a GPU is what SLURM says is one, and the engine is that for the processor.
+    card = yaml.safe_load((ROOT / "models/tiny.yaml").read_text())
+    repository.write("models/tiny-gpu.yaml", card | {"gpus": 1, "resources": {"gpu_type": "h", "constraint": "small"}})
+    source = (ROOT / "src/upkeep/catalog.py").read_text()
+    assert source.count('return "vllm-gpu"') == 1
+    repository.write("src/upkeep/catalog.py", source.replace('return "vllm-gpu"', 'return "transformers"'))
+    repository.write_cluster(gpu_types={"h": "pretend"}, gpu_partition="high", partition="low")
+    methods = ["closed_book/default"]
+    repository.write_suite((["null", "gold"], ["none"]), (methods, ["tiny", "tiny-gpu"]))
+
+    repository.user.run(*repository.command(), env=repository.environment, timeout=300)
+
+    manifests = repository.manifests()
+    assert len(manifests) == 4
+    jobs = {cell: manifest["environment"]["job"] for cell, manifest in manifests.items()}
+    assert len({job["id"] for job in jobs.values()}) == 4, "each batch is a job of its own"
+    assert {job["node"] for job in jobs.values()} == {"n1", "n2"}
+    partitions = {cell.rpartition("/")[2]: job["partition"] for cell, job in jobs.items()}
+    assert partitions == {"none": "low", "tiny": "low", "tiny-gpu": "high"}
+    gpus = {cell.rpartition("/")[2]: job["gpus"] for cell, job in jobs.items()}
+    assert gpus["none"] == gpus["tiny"] == [] and len(gpus["tiny-gpu"]) == 1
+    for manifest in manifests.values():
+        assert manifest["environment"]["runtime"] == "apptainer" and manifest["environment"]["isolated"]
+        assert manifest["environment"]["digest"].startswith("sha256:")
+        assert manifest["measured"]["wall_s"] > 0 < manifest["measured"]["cpu_s"]
+        assert 1 < manifest["measured"]["peak_memory_mb"] < 100_000
+
+    cells = [cell for cell in manifests if not cell.endswith("tiny-gpu")]
+    local = repository.run_locally(cells, folder / "local")
+    for cell, expected in local.items():
+        assert repository.predictions(cell) == expected
+    assert (
+        repository.predictions(f"{DATASET}/closed_book/default/tiny-gpu")
+        == local[f"{DATASET}/closed_book/default/tiny"]
+    ), "the same weights on a GPU that is none"
+
+
+@pytest.mark.apptainer
+@needs_apptainer()
+@pytest.mark.skipif(clusters.missing(accounting=True) is not None, reason=str(clusters.missing(accounting=True)))
+def test_suite_runs_with_accounting_and_an_account(ordinary_user: OrdinaryUser, folder: Path) -> None:
+    with clusters.running(folder / "accounts", ordinary_user.name, accounting=True) as cluster:
+        repository = Repository(ordinary_user, folder / "accounted", cluster, "apptainer")
+        repository.write_suite((["null", "gold"], ["none"]), cells_per_job=10)
+        refused = repository.user.run(*repository.command(), env=repository.environment, check=False, timeout=200)
+        assert refused.returncode and "nvalid account" in refused.stderr
+        repository.write_cluster(account=ACCOUNT)
+        repository.user.run(*repository.command(), env=repository.environment, timeout=200)
+        manifests = repository.manifests()
+        assert len(manifests) == 2
+        assert len({m["environment"]["job"]["id"] for m in manifests.values()}) == 1, "they share a job"
+        (number,) = {m["environment"]["job"]["id"] for m in manifests.values()}
+        fields = "--format=Account,State"
+        listed = repository.user.run(
+            "sacct", "-X", "--noheader", "--parsable2", "-j", number, fields, env=repository.environment
+        )
+        assert listed.stdout.strip() == f"{ACCOUNT}|COMPLETED"
+
+
+# ---------------------------------------------------------------- whatever goes wrong
+
+
+class Chaos:
+    """A suite that is run to its end, while things go wrong."""
+
+    def __init__(self, repository: Repository, seed: int) -> None:
+        self.repository, self.cluster = repository, repository.cluster
+        self.random = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+        self.published: dict[Path, int] = {}
+        """Manifests by the file that they were when they were first seen."""
+        self.starts = 0
+        self.log = repository.folder / "snakemake.log"
+        self.log.touch()
+        self._start()
+
+    def _start(self) -> None:
+        self.starts += 1
+        with self.log.open("ab") as log:
+            self.snakemake = self.repository.user.start(
+                *self.repository.command(),
+                env=self.repository.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def look(self) -> None:
+        """Take note of what is published, and keep things going as an administrator would."""
+        for path in self.repository.folder.glob("results/cells/*/slow/*/*/manifest.json"):
+            with contextlib.suppress(FileNotFoundError):
+                self.published.setdefault(path, path.stat().st_ino)
+        self.cluster.hurry()
+        self.cluster.shorten(LIMIT_S)
+        if self.snakemake.poll() not in (None, 0):
+            self.counts["Snakemake gave up"] += 1
+            self._start()
+
+    @property
+    def ended(self) -> bool:
+        return self.snakemake.poll() == 0
+
+    def wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self.ended:
+            self.look()
+            time.sleep(0.5)
+
+    def until(self, condition: Callable[[], object], seconds: float = 90) -> bool:
+        """Whether it came before the suite ended."""
+        deadline = time.monotonic() + seconds
+        while not (met := condition()) and not self.ended:
+            self.wait(0.3)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.cluster.jobs()}\n{self.log.read_text()[-3000:]}")
+        return bool(met)
+
+    def running(self) -> list[clusters.Queued]:
+        return [job for job in self.cluster.jobs() if job.state == "RUNNING" and job.comment.startswith("rule_")]
+
+    def a_job(self) -> clusters.Queued | None:
+        """One that has been running for a random time; None at the end of the suite."""
+        if not self.until(self.running, 120):
+            return None
+        self.wait(self.random.uniform(0, 12))
+        running = self.running()
+        return self.random.choice(running) if running else None
+
+    # ------------------------------------------------------------ what goes wrong; whether it did
+
+    def cancelled(self) -> bool:
+        if (job := self.a_job()) is None:
+            return False
+        self.cluster.cancel(job.id)
+        return True
+
+    def preempted(self) -> bool:
+        if (job := self.a_job()) is None:
+            return False
+        options = ["--partition=high", "--exclusive", f"--nodelist={job.node}", "--output=/dev/null", "--parsable"]
+        environment = self.repository.environment
+        place = self.repository.user.run("sbatch", *options, "--wrap=sleep 2", env=environment).stdout.strip()
+
+        def state(number: str) -> str:
+            return next((queued.state for queued in self.cluster.jobs() if queued.id == number), "")
+
+        self.until(lambda: state(place) == "COMPLETED")
+        return True
+
+    def node_failed(self) -> bool:
+        if (job := self.a_job()) is None:
+            return False
+        daemon = f"slurmd.{job.node}"
+        self.cluster.kill(daemon, signal.SIGKILL)
+        self.until(lambda: self.cluster.node_state(job.node).startswith("down"), 60)
+        self.wait(self.random.uniform(0, 5))
+        self.cluster.start_node(job.node)
+        self.until(lambda: self.cluster.node_state(job.node) in ("idle", "mixed", "allocated"), 60)
+        return True
+
+    def controller_restarted(self) -> bool:
+        if self.a_job() is None:
+            return False
+        self.cluster.kill("slurmctld", signal.SIGTERM)
+        self.wait(self.random.uniform(0, 6))
+        self.cluster.start_controller()
+        return True
+
+    def snakemake_killed(self) -> bool:
+        if self.a_job() is None or self.ended:
+            return False
+        os.killpg(self.snakemake.pid, signal.SIGKILL)
+        self.snakemake.wait()
+        time.sleep(self.random.uniform(0, 5))
+        self._start()
+        return True
+
+
+KINDS = [Chaos.cancelled, Chaos.preempted, Chaos.node_failed, Chaos.controller_restarted, Chaos.snakemake_killed]
+
+
+def test_suite_is_completed_whatever_goes_wrong_and_nothing_is_done_twice(
+    cluster: Cluster, ordinary_user: OrdinaryUser, folder: Path
+) -> None:
+    repository = Repository(ordinary_user, folder / "chaos", cluster, os.environ.get("UPKEEP_CHAOS_RUNTIME", "process"))
+    # One that takes more than three time limits, and enough to last as long as things go wrong.
+    long = {f"long{i}": {"seconds": s} for i, s in enumerate([0.75] * TIMES)}
+    short = {f"short{i}": {"seconds": 0.12} for i in range(5 * TIMES)}
+    repository.write("methods/slow/method.py", SLOW)
+    repository.write(
+        "methods/slow/method.yaml",
+        yaml.safe_load((ROOT / "methods/null/method.yaml").read_text())
+        | {"variants": {"quick": {"seconds": 0}} | long | short},
+    )
+    shutil.copytree(ROOT / "containers/null", repository.folder / "containers/slow")
+    dockerfile = (ROOT / "containers/null/Dockerfile").read_text()
+    repository.write("containers/slow/Dockerfile", dockerfile.replace("methods/null", "methods/slow"))
+    repository.write_cluster(partition="low")
+    repository.write_suite((["slow"], ["none"]), cells_per_job=2)
+    repository.user.run("python", "-m", "upkeep", "dataset", "build", DATASET, env=repository.environment)
+
+    chaos = Chaos(repository, seed=11)
+    plan = KINDS * TIMES
+    chaos.random.shuffle(plan)
+    try:
+        for kind in plan:
+            chaos.counts[kind.__name__.replace("_", " ")] += kind(chaos)
+            print(
+                f"{time.strftime('%X')} {kind.__name__}: {dict(chaos.counts)}, {len(chaos.published)} done", flush=True
+            )
+        chaos.until(lambda: chaos.ended, 240 + 120 * TIMES)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(chaos.snakemake.pid, signal.SIGKILL)
+    chaos.look()
+
+    manifests = repository.manifests()
+    reasons = Counter(a["reason"] for m in manifests.values() for a in m["attempts"] if a["outcome"] != "complete")
+    chaos.counts["time limit"] = reasons["the time limit of its job was near"]
+    print(dict(chaos.counts), dict(reasons), f"Snakemake was started {chaos.starts} times", flush=True)
+    assert set(manifests) == {f"{DATASET}/slow/{variant}/none" for variant in ("quick", *long, *short)}
+    assert all(chaos.counts[kind.__name__.replace("_", " ")] for kind in KINDS), "the suite outlasted what went wrong"
+    assert chaos.counts["time limit"] >= 2
+    expected = repository.predictions(f"{DATASET}/{QUICK}/none")
+    lines = [json.loads(line) for line in expected.splitlines()]
+    assert len({(line["probe_id"], line["trial"]) for line in lines}) == len(lines) == 160
+    for cell, manifest in manifests.items():
+        assert repository.predictions(cell) == expected
+        assert manifest["attempts"][-1]["outcome"] == "complete"
+        counts = [attempt["lines"] for attempt in manifest["attempts"]]
+        assert [a["outcome"] for a in manifest["attempts"]].count("complete") == 1
+        assert counts == sorted(counts), "nothing that was done is lost"
+    assert all(path.stat().st_ino == number for path, number in chaos.published.items()), "no finished cell runs again"
+    assert not [job for job in cluster.jobs() if job.state in ACTIVE], "no job is left over"
+    assert chaos.counts["Snakemake gave up"] == 0
