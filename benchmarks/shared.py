@@ -1,0 +1,92 @@
+"""One engine for ten small cells against one engine a cell: `python benchmarks/shared.py [--runtime R] [--model M]`.
+
+Runs the same ten cells of one model twice in one run: one after the other, each with an engine of its own, then as a
+batch that shares one. The predictions must be the same bytes. Images, weights and datasets are made before the clock
+starts. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+from upkeep.batches import batches
+from upkeep.catalog import Catalog, Cell
+from upkeep.datasets import build_dataset
+from upkeep.host.batch import run_batch
+from upkeep.host.runtimes import detect
+from upkeep.host.supervise import run_cell
+from upkeep.paths import Layout
+from upkeep.weights import fetch
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules", "src")
+METHODS = ("closed_book", "rag_bm25/k1")
+SIZES = (1, 2, 3, 4, 5)
+"""Questions of the five small datasets: ten cells."""
+
+
+def repository(folder: Path, model: str) -> Catalog:
+    """A repository with five very small datasets."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    spec = yaml.safe_load((folder / "datasets/oaks_babi_mini/dataset.yaml").read_text())
+    spec["options"]["streams"] = 1
+    names = []
+    for seed in SIZES:
+        spec["options"] = spec["options"] | {"seed": seed}
+        names.append(f"small{seed}")
+        (folder / "datasets" / names[-1]).mkdir()
+        (folder / "datasets" / names[-1] / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    choice = {"datasets": names, "methods": list(METHODS), "models": [model]}
+    suite = {"label": "small", "summary": "for the benchmark", "papers": [], "cells": [choice]}
+    (folder / "config/suites/small.yaml").write_text(yaml.safe_dump(suite))
+    os.environ["UPKEEP_SUITE"] = "small"
+    catalog = Catalog(folder)
+    for name in names:
+        build_dataset(catalog, name, Layout(catalog.results).dataset(name))
+    fetch(catalog, model)
+    runtime = detect(catalog)
+    for method in {method.partition("/")[0] for method in METHODS}:
+        runtime.prepare(method, catalog.engine(method, model))
+    return catalog
+
+
+def contents(catalog: Catalog, cells: list[Cell]) -> list[bytes]:
+    return [(Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes() for cell in cells]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runtime", default="auto")
+    parser.add_argument("--model", default="tiny-vllm")
+    arguments = parser.parse_args()
+    os.environ["UPKEEP_RUNTIME"] = arguments.runtime
+    os.environ.setdefault("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = repository(Path(folder), arguments.model)
+        cells = catalog.cells(catalog.suite("small"))
+        begin = time.perf_counter()
+        for cell in cells:
+            run_cell(catalog, cell)
+        alone = time.perf_counter() - begin
+        expected = contents(catalog, cells)
+        shutil.rmtree(Layout(catalog.results).results / "cells")
+        (batch,) = batches(catalog, cells)
+        begin = time.perf_counter()
+        run_batch(catalog, batch)
+        together = time.perf_counter() - begin
+        assert contents(catalog, cells) == expected, "a shared engine must answer the same bytes"
+    print("| cells | engine | seconds | a cell | ratio |\n| ---: | --- | ---: | ---: | ---: |")
+    print(f"| {len(cells)} | one a cell | {alone:.0f} | {alone / len(cells):.1f} |  |")
+    print(f"| {len(cells)} | shared | {together:.0f} | {together / len(cells):.1f} | {alone / together:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
