@@ -246,6 +246,9 @@ class Recorder(Engine):
     def busy(self) -> bool:
         return bool(self.queue)
 
+    def reset(self) -> None:
+        self.queue.clear()
+
     def step(self) -> list[tuple[Request, Generated | list[float] | Exception]]:
         if self.fail:
             raise RuntimeError("out of memory")

@@ -86,7 +86,7 @@ CASES = {
     "engine_socket": stopped("the container engine's socket", "No such file|not permitted|denied"),
     "fork_bomb": bounded("fork bomb", "unavailable|tasks|processes", "time|memory|method", beside=True, **SLOW),
     "memory_bomb": bounded("memory bomb", "out of memory|memory|Cannot allocate", "memory|method", beside=True),
-    "memory_files": bounded("memory by way of files in /tmp, /dev/shm", "memory", "memory|method", beside=True),
+    "memory_files": bounded("memory by way of /tmp and /dev/shm", "memory|/tmp", "memory|method|disk", beside=True),
     "many_threads": stopped("thousands of threads", "can't start new thread|tasks|processes"),
     "processor_hog": bounded("taking every processor", "not done in time", "time", beside=True, **SLOW),
     "disk_one_file": stopped("one file larger than allowed", "File too large", "stopped", beside=True),

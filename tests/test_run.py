@@ -151,7 +151,7 @@ def test_snakemake_alone_knows_the_same_workflow(root: Path) -> None:
     target = "results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl"
     environment = os.environ | {"PYTHONPATH": str(root / "src"), "UPKEEP_RUNTIME": "process"}
     snakemake = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--config", "suite=controls"]
-    for rest in (["-n", "all"], ["-n", "--until", "cell"], ["-n", target]):
+    for rest in (["-n", "all"], ["-n", "--until", "score"], ["-n", target]):
         result = subprocess.run([*snakemake, *rest], env=environment, capture_output=True, text=True, cwd=root)
         assert result.returncode == 0, result.stderr
         assert "Nothing to be done" in result.stderr + result.stdout

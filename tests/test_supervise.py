@@ -337,6 +337,15 @@ def test_model_without_weights_is_refused_before_anything_starts(catalog: Catalo
     assert error.remedy == "./upkeep model fetch m"
 
 
+def test_a_model_over_several_nodes_is_refused_with_the_way_to_run_it(catalog: Catalog) -> None:
+    catalog = add_model(catalog, gpus=8)
+    add_weights(catalog)
+    card = catalog.root / "models/m.yaml"
+    card.write_text(card.read_text().replace("gpus: 8", "gpus: 8, nodes: 2"))
+    error = refused(Catalog(catalog.root), Cell("toy", "echo", "a", "m"))
+    assert "wants 2 nodes" in str(error) and "endpoint" in str(error.remedy)
+
+
 def test_missing_gpu_is_refused_before_anything_starts(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = add_model(catalog, gpus=2)
     add_weights(catalog)

@@ -216,7 +216,15 @@ class _Job:
         self.gpus = 0
         if self.card.model:
             self._add_weights("model", job.model)
-            self.gpus = self.engine_gpus = self.catalog.spec(job.model).gpus
+            spec = self.catalog.spec(job.model)
+            if spec.nodes > 1:
+                raise UpkeepError(
+                    f"the model {job.model!r} wants {spec.nodes} nodes; an engine of the suite runs on one",
+                    where=self.catalog.root / "models",
+                    remedy="start a server over the nodes yourself, and name it as an endpoint (docs/endpoints.md)",
+                    kind="machine",
+                )
+            self.gpus = self.engine_gpus = spec.gpus
             require_gpus(self.gpus, f"the model {job.model!r}")
             if self.shared is not None:
                 self.gpus = 0
