@@ -296,6 +296,21 @@ class Cluster:
         self._children = [child for child in self._children if child.poll() is None]
         file.unlink(missing_ok=True)
 
+    def kill_machine(self, node: str) -> None:
+        """End everything on a node at once, as when its power fails."""
+        self.kill(f"slurmd.{node}")
+        place = str(self.folder / "spool" / node)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.name() != "slurmstepd":
+                    continue
+                if any(str(c.laddr).startswith(place) for c in process.net_connections(kind="unix")):
+                    for one in (*process.children(recursive=True), process):
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            one.kill()
+        for left in Path(place).glob(f"{node}_*"):
+            left.unlink(missing_ok=True)
+
     def _daemon(self, program: str, *options: str, name: str = "") -> None:
         name = name or program
         with (self.folder / "logs" / name).open("ab") as log:
@@ -347,6 +362,10 @@ class Cluster:
                 tail = log.read_text(errors="replace")[-3000:] if log.exists() else ""
                 raise TimeoutError(f"{what}: not there in {seconds:g} s\n{tail}\n{self.jobs()}")
             time.sleep(0.2)
+
+    def steps(self, node: str) -> list[Path]:
+        """What of jobs is on a node, whatever the controller knows of it: the sockets of their steps."""
+        return list((self.folder / "spool" / node).glob(f"{node}_*"))
 
     # ------------------------------------------------------------ what happens to jobs
 

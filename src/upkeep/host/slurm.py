@@ -108,15 +108,11 @@ def _time_is_up(_: int, frame: FrameType | None) -> None:
 
 
 def _marks(files: Iterable[Path]) -> list[tuple[int, int] | None]:
-    """What changes when a file grows or is replaced, and not when it is merely touched."""
+    """What changes when a file grows or is replaced, and not when it is merely touched, or made and left empty."""
     marks: list[tuple[int, int] | None] = []
     for file in files:
-        try:
-            found = file.stat()
-        except FileNotFoundError:
-            marks.append(None)
-        else:
-            marks.append((found.st_ino, found.st_size))
+        found = file.stat() if file.exists() else None
+        marks.append((found.st_ino, found.st_size) if found and found.st_size else None)
     return marks
 
 
@@ -133,18 +129,23 @@ def _limit() -> float | None:
 
 
 def _requeue(number: str) -> None:
+    """Have SLURM start this job again; ends with the job, or raises UpkeepError."""
     print("the time limit is near: the job goes back into the queue and continues later", file=sys.stderr, flush=True)
+    found: object = f"it still ran {KILL_S:g} s later"
     try:
         _ask(["scontrol", "requeue", number])
-    except subprocess.SubprocessError as error:
-        raise UpkeepError(
-            "the time limit of the job was near, and SLURM did not put it back into the queue",
-            where=f"job {number}",
-            found=getattr(error, "stderr", error),
-            remedy="what is done is kept; the same command continues",
-            kind="time",
-        ) from None
-    time.sleep(KILL_S)  # SLURM ends this process
+        time.sleep(KILL_S)
+    except subprocess.CalledProcessError as error:
+        found = error.stderr.strip()
+    except subprocess.TimeoutExpired:
+        found = "no answer"
+    raise UpkeepError(
+        "the time limit of the job was near, and SLURM did not put it back into the queue",
+        where=f"job {number}",
+        found=found,
+        remedy="what is done is kept; the same command continues",
+        kind="time",
+    ) from None
 
 
 # ---------------------------------------------------------------- asking SLURM
