@@ -363,9 +363,9 @@ class Cluster:
                 raise TimeoutError(f"{what}: not there in {seconds:g} s\n{tail}\n{self.jobs()}")
             time.sleep(0.2)
 
-    def steps(self, node: str) -> list[Path]:
-        """What of jobs is on a node, whatever the controller knows of it: the sockets of their steps."""
-        return list((self.folder / "spool" / node).glob(f"{node}_*"))
+    def steps(self, job: str) -> list[Path]:
+        """What of a job is on the nodes, whatever the controller knows of it: the sockets of its steps."""
+        return list((self.folder / "spool").glob(f"*/n*_{job}.*"))
 
     # ------------------------------------------------------------ what happens to jobs
 
@@ -382,9 +382,12 @@ class Cluster:
                 self._run("scontrol", "update", f"JobId={number}", f"EndTime={limit.isoformat()}", check=False)
 
     def hurry(self) -> None:
-        """Let jobs that were put back into the queue start at once, where SLURM makes them wait for two minutes."""
+        """Let jobs that were put back into the queue start at once, where SLURM makes them wait for two minutes.
+
+        What it waits for has to be over: a node that is to start a job beside what is left of it is drained.
+        """
         for job in self.jobs():
-            if job.state == "PENDING" and job.reason == "BeginTime":
+            if job.state == "PENDING" and job.reason == "BeginTime" and not self.steps(job.id):
                 self._run("scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
 
 

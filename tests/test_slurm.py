@@ -243,8 +243,8 @@ class Chaos:
         self.published: dict[Path, int] = {}
         """Manifests by the file that they were when they were first seen."""
         self.starts = 0
-        self.hurrying = True
-        self.log = repository.folder / "snakemake.log"
+        self.starts = 0
+ = repository.folder / "snakemake.log"
         self.log.touch()
         self._start()
 
@@ -264,8 +264,7 @@ class Chaos:
         for path in self.repository.folder.glob("results/cells/*/slow/*/*/manifest.json"):
             with contextlib.suppress(FileNotFoundError):
                 self.published.setdefault(path, path.stat().st_ino)
-        if self.hurrying:
-            self.cluster.hurry()
+        self.cluster.hurry()
         self.cluster.shorten(LIMIT_S)
         if self.snakemake.poll() not in (None, 0):
             self.counts["Snakemake gave up"] += 1
@@ -332,15 +331,11 @@ class Chaos:
         if self.random.random() < 0.5:
             self.cluster.kill_machine(job.node)
         else:
-            # SLURM's two minutes keep a job from starting beside what is left of its first start.
-            self.hurrying = False
             self.cluster.kill(f"slurmd.{job.node}", signal.SIGKILL)
         self.until(lambda: self.cluster.node_state(job.node).startswith("down"), 60)
         self.wait(self.random.uniform(0, 5))
         self.cluster.start_node(job.node)
         self.until(lambda: self.cluster.node_state(job.node) in ("idle", "mixed", "allocated"), 60)
-        self.until(lambda: self.hurrying or not self.cluster.steps(job.node), 60)
-        self.hurrying = True
         return True
 
     def controller_restarted(self) -> bool:
