@@ -243,8 +243,7 @@ class Chaos:
         self.published: dict[Path, int] = {}
         """Manifests by the file that they were when they were first seen."""
         self.starts = 0
-        self.starts = 0
- = repository.folder / "snakemake.log"
+        self.log = repository.folder / "snakemake.log"
         self.log.touch()
         self._start()
 
