@@ -1,13 +1,14 @@
 """Snakemake's SLURM executor, made patient: a controller that is away for a while costs no job.
 
 Snakemake's own executor forgets its jobs where the controller does not answer several questions in a row, and then
-waits for ever. Nobody may be there to notice.
+waits for ever; and SLURM holds a job whose node failed when it was to start. Nobody may be there to notice.
 """
 
 from __future__ import annotations
 
 import functools
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,10 +17,15 @@ from snakemake_executor_plugin_slurm import ExecutorSettings, common_settings
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
+HELD = "launch failed requeued held"
+RELEASES = 5
+"""How often a job is released; one whose start fails again and again is left to the user."""
+
 
 class Executor(SlurmExecutor):  # type: ignore[misc]
     def __post_init__(self, *arguments: Any, **named: Any) -> None:
         self._told: set[str] = set()
+        self._released = Counter[str]()
         super().__post_init__(*arguments, **named)
 
     def get_status_command(self) -> str:
@@ -35,6 +41,11 @@ class Executor(SlurmExecutor):  # type: ignore[misc]
         super().report_job_error(job_info, msg=msg, **named)
 
     async def check_active_jobs(self, active_jobs: list[Any]) -> AsyncIterator[Any]:
+        for number in held_jobs():
+            if self._released[number] < RELEASES:
+                self._released[number] += 1
+                self.logger.info(f"SLURM could not start job {number} and holds it; it is released")
+                _ask("scontrol", "release", number)
         kept = set()
         async for job in super().check_active_jobs(active_jobs):
             kept.add(job.external_jobid)
@@ -44,14 +55,25 @@ class Executor(SlurmExecutor):  # type: ignore[misc]
                 yield job  # no answer: asked again
 
 
+def held_jobs() -> list[str]:
+    """This user's jobs of the suite that SLURM holds because their node failed when they were to start."""
+    lines = _ask("squeue", "--me", "--states=PENDING", "--noheader", "--format=%i|%k|%r")
+    jobs = [line.split("|") for line in lines if line.count("|") == 2]
+    return [number for number, comment, reason in jobs if comment.startswith("rule_batch") and reason == HELD]
+
+
 @functools.cache
 def _has_accounting() -> bool:
     """Whether the cluster has a database of its jobs."""
-    try:
-        shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return False
     return any(
         line.startswith("AccountingStorageType") and line.split()[-1] == "accounting_storage/slurmdbd"
-        for line in shown.stdout.splitlines()
+        for line in _ask("scontrol", "show", "config")
     )
+
+
+def _ask(*words: str) -> list[str]:
+    """The lines that a command of SLURM prints; none where it fails, for then it is asked again later."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
