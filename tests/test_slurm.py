@@ -406,7 +406,8 @@ def test_suite_is_completed_whatever_goes_wrong_and_nothing_is_done_twice(
     for cell, manifest in manifests.items():
         assert repository.predictions(cell) == expected
         assert manifest["attempts"][-1]["outcome"] == "complete"
-        counts = [attempt["lines"] for attempt in manifest["attempts"]]
+        # A supervisor that was killed did not get to say how far it was.
+        counts = [attempt["lines"] for attempt in manifest["attempts"] if attempt["end"] is not None]
         assert [a["outcome"] for a in manifest["attempts"]].count("complete") == 1
         assert counts == sorted(counts), "nothing that was done is lost"
     assert all(path.stat().st_ino == number for path, number in chaos.published.items()), "no finished cell runs again"

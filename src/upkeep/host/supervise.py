@@ -323,9 +323,20 @@ class _Job:
             _clear(self.work)
             return _State(identity=self.identity)
         if state.attempts and state.attempts[-1].outcome == "running":
-            last = msgspec.structs.replace(state.attempts[-1], outcome="killed", reason="its supervisor was killed")
+            last = msgspec.structs.replace(
+                state.attempts[-1], outcome="killed", reason="its supervisor was killed", lines=self._accepted()
+            )
             return msgspec.structs.replace(state, attempts=[*state.attempts[:-1], last])
         return state
+
+    def _accepted(self) -> int:
+        """Whole lines that an earlier supervisor had accepted."""
+        paths = [path for name in ("predictions", "memory") if (path := self.work / f"{name}.jsonl").is_file()]
+        lines = 0
+        for path in paths:
+            with path.open("rb") as file:
+                lines += sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        return lines
 
     def _memories(self, corpus: Corpus) -> dict[tuple[str, int], Memory] | None:
         """The memories that the cell's method reads, by stream and position."""
