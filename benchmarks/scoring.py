@@ -75,7 +75,8 @@ def make_dataset(folder: Path) -> None:
                     }
                 )
     folder.mkdir(parents=True)
-    pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).write_parquet(folder / "probes.parquet")
+    table = pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).with_columns(form=pl.lit("short"))
+    table.write_parquet(folder / "probes.parquet")
     pl.DataFrame(gold, schema_overrides={"phase": pl.Int32, "outdated": pl.List(pl.String)}).write_parquet(
         folder / "gold.parquet"
     )

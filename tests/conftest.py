@@ -74,7 +74,21 @@ def fuse_reason() -> str | None:
     return None if shutil.which("fusermount3") else "no FUSE: fusermount3 is not installed"
 
 
-NEEDED = {"fuse": fuse_reason, "docker": docker_reason, "podman": podman_reason, "apptainer": apptainer_reason}
+def other_python_reason() -> str | None:
+    """Why nothing can be run under another Python; None where it can."""
+    root = os.environ.get("UPKEEP_OTHER_ROOT")
+    if root is None:
+        return "no other Python: UPKEEP_OTHER_ROOT names no root file system with one"
+    return None if os.getuid() == 0 and Path(root, "opt/upkeep/bin").is_dir() else f"no other Python at {root}"
+
+
+NEEDED = {
+    "other_python": other_python_reason,
+    "fuse": fuse_reason,
+    "docker": docker_reason,
+    "podman": podman_reason,
+    "apptainer": apptainer_reason,
+}
 """Marks of tests that need a real engine, and what says why there is none."""
 
 

@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from method_fakes import ROOT, FakeEmbedder, FakeLLM, document, gold, load, prob
 from upkeep.catalog import Catalog, read_yaml
 from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
 from upkeep.cell.method import PromptTooLong
-from upkeep.cell.prompts import get_prompt
+from upkeep.cell.prompts import PROMPTS, get_prompt
 from upkeep.contract import Document, Memory, MethodCard, ModelSpec, Pair, Usage
 from upkeep.errors import UpkeepError
 from upkeep.new import RESERVED, TEMPLATE, new_method
@@ -258,15 +259,17 @@ def test_null_answers_nothing() -> None:
     assert [a.response for a in Run("null", "default", stream()).answers] == [None] * 7
 
 
-@pytest.mark.parametrize("prompt", ["oaks_babi", "oaks_novel"])
+@pytest.mark.parametrize("prompt", PROMPTS)
 def test_gold_gives_the_right_answer_in_the_demanded_form(prompt: str) -> None:
     from upkeep.cell.parsing import read_answer
 
-    answer = "C" if prompt == "oaks_novel" else "three times"
+    form = PROMPTS[prompt].form
+    answer = {"choice": "C", "short": "three times", "label": "Contradict"}[form]
     seen = Seen([document(0)], gold=gold(0, answers=[answer, "other"]))
     given = asyncio.run(make("gold", "default", prompt=get_prompt(prompt)).answer(probe(0), seen, FakeLLM()))
     assert given.response is not None
-    assert read_answer(prompt, given.response) == (answer, "marker")
+    options = ["Consistent", "Contradict"] if form == "label" else None
+    assert read_answer(given.response, form, options, PROMPTS[prompt].marker) == (answer, "marker")
 
 
 @pytest.mark.parametrize("method", ["gold", "oracle"])
@@ -531,6 +534,22 @@ def test_documents_that_have_not_arrived_cannot_be_picked() -> None:
         Seen([document(0)]).pick(["s-1"])
 
 
+def test_documents_are_gone_over_once_however_many_probes_pick_from_them() -> None:
+    class Counted(list[Document]):
+        passes = 0
+
+        def __iter__(self) -> Iterator[Document]:
+            self.passes += 1
+            return super().__iter__()
+
+    documents = Counted(document(p) for p in range(5))
+    seen = Seen(documents)
+    told = replace(seen, gold=gold(0))
+    for view in (seen, told, seen):
+        assert [d.position for d in view.pick(["s-3", "s-0"])] == [3, 0]
+    assert documents.passes == 1
+
+
 def test_a_method_without_a_role_says_so() -> None:
     base = Method({}, Tools(get_prompt("oaks_babi")))
     with pytest.raises(TypeError, match="answers no probes"):
@@ -623,3 +642,13 @@ def test_nothing_is_overwritten(repository: Path) -> None:
     assert (repository / "methods" / "mine" / "method.py").read_text() == "my work"
     with pytest.raises(UpkeepError, match="there already"):
         new_method(repository, "rag_dense")
+
+
+def test_oracle_reads_the_golden_words_in_place_of_whole_documents_where_there_are_any() -> None:
+    golden = msgspec.structs.replace(gold(1), context=["Mira has the lamp.", "So it is."])
+    seen = Seen([document(0), document(1)], gold=golden)
+    llm = FakeLLM()
+    asyncio.run(make("oracle", "default").answer(probe(1), seen, llm))
+    (shown,) = llm.prompts
+    assert "Mira has the lamp.\nSo it is." in shown
+    assert document(1).text not in shown

@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upkeep.cell.parsing import read_answer
+from upkeep.contract import Form
+
+FORMS: tuple[Form, ...] = ("short", "choice", "label")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,7 @@ from upkeep.cell.parsing import read_answer
     ],
 )
 def test_short_answer_is_the_text_after_the_last_marker(response: str, answer: str | None, parse: str) -> None:
-    assert read_answer("oaks_babi", response) == (answer, parse)
+    assert read_answer(response, "short") == (answer, parse)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_short_answer_is_the_text_after_the_last_marker(response: str, answer: s
     ],
 )
 def test_choice_is_the_first_lone_capital_after_the_last_marker(response: str, letter: str | None, parse: str) -> None:
-    assert read_answer("oaks_novel", response) == (letter, parse)
+    assert read_answer(response, "choice") == (letter, parse)
 
 
 @pytest.mark.parametrize(
@@ -86,25 +89,46 @@ def test_choice_is_the_first_lone_capital_after_the_last_marker(response: str, l
     ],
     ids=range(10),
 )
-@pytest.mark.parametrize("prompt", ["oaks_babi", "oaks_novel"])
-def test_a_megabyte_of_anything_is_read_and_fits_the_schema(prompt: str, hostile: str) -> None:
-    answer, _ = read_answer(prompt, hostile)
+@pytest.mark.parametrize("form", ["short", "choice", "label"])
+def test_a_megabyte_of_anything_is_read_and_fits_the_schema(form: Form, hostile: str) -> None:
+    answer, _ = read_answer(hostile, form, ["yes", "no"])
     assert answer is None or len(answer) <= 100_000
 
 
 @given(st.text())
 def test_any_text_is_read_without_an_error_and_null_means_unread(text: str) -> None:
-    for prompt in ("oaks_babi", "oaks_novel"):
-        answer, parse = read_answer(prompt, text)
+    for form in FORMS:
+        answer, parse = read_answer(text, form, ["yes", "no"])
         assert (answer is None) == (parse == "none")
         assert answer != ""
 
 
 @given(st.text(alphabet=st.characters(whitelist_categories=("L", "N")), min_size=1), st.text())
 def test_what_stands_before_the_demanded_line_does_not_matter(answer: str, before: str) -> None:
-    assert read_answer("oaks_babi", f"{before}\n## Answer: {answer}") == (answer, "marker")
+    assert read_answer(f"{before}\n## Answer: {answer}", "short") == (answer, "marker")
 
 
-def test_an_unknown_prompt_is_refused() -> None:
-    with pytest.raises(ValueError, match="oaks_babi"):
-        read_answer("nonsense", "x")
+@pytest.mark.parametrize(
+    ("response", "label", "parse"),
+    [
+        ("Think: the harbour did not exist.\nAnswer: Contradict", "Contradict", "marker"),
+        ("answer - none. Consistent, I think, not Contradict", "Consistent", "whole"),
+        ("**ANSWER**: consistent.", "Consistent", "lenient"),
+        ("Answer: Inconsistent", None, "none"),
+        ("Answer: it is neither", None, "none"),
+        ("", None, "none"),
+    ],
+)
+def test_a_label_is_the_first_one_after_the_marker_or_in_the_whole(
+    response: str, label: str | None, parse: str
+) -> None:
+    assert read_answer(response, "label", ["Consistent", "Contradict"], "Answer:") == (label, parse)
+
+
+@pytest.mark.parametrize(
+    ("response", "label"), [("Answer: 矛盾", "矛盾"), ("Answer: 两者一致。", "一致"), ("Answer: 不一致", None)]
+)
+def test_a_chinese_label_needs_no_word_breaks_and_is_not_read_out_of_its_negation(
+    response: str, label: str | None
+) -> None:
+    assert read_answer(response, "label", ["一致", "矛盾"], "Answer:")[0] == label

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from method_fakes import FakeLLM, document, probe, text_of
 from upkeep.cell import Context
-from upkeep.cell.prompts import PROMPTS, fit, get_prompt
-from upkeep.contract import Document
+from upkeep.cell.prompts import PROMPTS, Prompt, fit, get_prompt
+from upkeep.contract import Document, Pair
 
 BABI = get_prompt("oaks_babi")
 
@@ -85,9 +85,25 @@ def test_a_users_text_is_taken_word_for_word(name: str) -> None:
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=lambda p: p.name)
-def test_every_prompt_demands_the_marked_answer_line(prompt: object) -> None:
-    for text in (prompt.system, prompt.closed):  # type: ignore[attr-defined]
-        assert "`## Answer: <" in text
+def test_every_prompt_demands_its_marker_with_and_without_a_context_and_for_every_form(prompt: Prompt) -> None:
+    for form in prompt.asks or [prompt.form]:
+        for context in (Context(), Context(recent=[document(0)])):
+            rules = "".join(prompt.messages(probe(0, options=["yes", "no"], form=form), context)[0]["parts"])
+            assert f"{prompt.marker} <" in rules
+
+
+def test_labels_are_shown_where_the_rules_do_not_name_them() -> None:
+    asked = get_prompt("imprint_news").messages(probe(0, options=["yes", "no"], form="label"), Context())[-1]
+    assert asked["parts"][-1].endswith("## Labels:\nyes, no")
+
+
+def test_examples_are_shown_in_the_language_of_the_question_alone() -> None:
+    examples = [Pair(question="An item", answer="Answer: Contradict"), Pair(question="一条设定", answer="Answer: 一致")]
+    prompt = get_prompt("prelude", examples=examples)
+    english = "".join(prompt.messages(probe(0, "The item"), Context())[0]["parts"])
+    chinese = "".join(prompt.messages(probe(0, "设定：某事"), Context())[0]["parts"])
+    assert "<example_1>\nAn item\nAnswer: Contradict\n</example_1>" in english and "一条设定" not in english
+    assert "<example_1>\n一条设定\nAnswer: 一致\n</example_1>" in chinese and "An item" not in chinese
 
 
 def test_braces_in_documents_and_questions_are_left_as_they_are() -> None:

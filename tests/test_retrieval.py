@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +64,16 @@ def test_documents_after_the_probe_do_not_exist_for_it(new: Callable[[], Any]) -
     part.add(stream(TEXTS)[:3])
     asked = probe(2, "Where is the lamp?")
     assert whole.search(asked, 10) == part.search(asked, 10)
+
+
+def test_words_of_documents_that_came_later_change_nothing_for_an_earlier_probe(new: Callable[[], Any]) -> None:
+    """Though the index of the earlier documents was built before they came."""
+    index = new()
+    index.add(stream(TEXTS)[:3])
+    asked = probe(2, "Where is the astrolabe of Mira?")
+    before = index.search(asked, 10)
+    index.add(stream([*TEXTS[:3], "an astrolabe, an astrolabe"])[3:])
+    assert index.search(asked, 10) == before
 
 
 def test_growing_one_by_one_is_the_same_as_all_at_once(new: Callable[[], Any]) -> None:
@@ -213,6 +225,55 @@ def test_hybrid_sums_reciprocal_ranks() -> None:
             expected += 1 / (RRF_K + parts["bm25"][id].rank)
         assert fused.score == pytest.approx(expected)
     assert parts["bm25"]["s-1"].score == 0
+
+
+class Plain(FakeEmbedder):
+    """Vectors of random directions, many of them the same."""
+
+    def _vector(self, text: str) -> np.ndarray:
+        rng = np.random.default_rng(zlib.crc32(text.rpartition(":")[2].encode()) % 50)
+        vector = rng.standard_normal(24).astype(np.float32)
+        return vector / np.linalg.norm(vector)
+
+
+@pytest.mark.parametrize("k", [1, 7, 100, 399, 400, 1000])
+@pytest.mark.parametrize("name", RETRIEVERS)
+def test_the_k_best_are_the_first_k_of_all_in_order_of_score_then_position(name: str, k: int) -> None:
+    """With far more documents than are found, most of them in ties."""
+    rng = random.Random(k)
+    words = ["lamp", "attic", "rain", "hills", "Mira"]
+    index = {"bm25": Bm25, "dense": lambda: Dense(Plain()), "hybrid": lambda: Hybrid(Plain())}[name]()
+    index.add(stream([" ".join(rng.choices(words, k=rng.randint(0, 3))) for _ in range(400)]))
+    asked = probe(399, "Where is the lamp of Mira, and the rain?")
+    everything = index.search(asked, 400)
+    position = {f"s-{p}": p for p in range(400)}
+    assert [r.id for r in everything] == [r.id for r in sorted(everything, key=lambda r: (-r.score, position[r.id]))], (
+        "best first, of equals the older first"
+    )
+    assert index.search(asked, k) == everything[:k]
+
+
+def test_bm25_is_lucenes_formula() -> None:
+    """Against the formula written down anew, over documents of many lengths."""
+    rng = random.Random(0)
+    words = [f"word{n}" for n in range(30)]
+    documents = [rng.choices(words, k=rng.randint(0, 40)) for _ in range(60)]
+    index = Bm25()
+    index.add(stream([" ".join(document) for document in documents]))
+    question = ["word1", "word2", "word2", "word29"]
+    mean = sum(map(len, documents)) / len(documents)
+
+    def score(document: list[str]) -> float:
+        total = 0.0
+        for word in question:
+            holding = sum(word in other for other in documents)
+            idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
+            count = document.count(word)
+            total += idf * count / (1.5 * (0.25 + 0.75 * len(document) / mean) + count)
+        return total
+
+    found = {r.id: r.score for r in index.search(probe(59, " ".join(question)), 60)}
+    assert found == pytest.approx({f"s-{p}": score(d) for p, d in enumerate(documents)}, rel=1e-5)
 
 
 # ---------------------------------------------------------------- a real embedder

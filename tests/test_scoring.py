@@ -47,6 +47,8 @@ SPEC = DatasetSpec(
 Question = Sequence[tuple[list[str], list[str]]]
 """Accepted answers and evidence of a question, one pair an interval."""
 
+SHORT = EQUIVALENCES["short_answer"]
+
 
 def write_dataset(folder: Path, questions: Mapping[str, Question], slices: Mapping[str, str] | None = None) -> None:
     """A built dataset. A new phase begins where the accepted answers change."""
@@ -69,7 +71,8 @@ def write_dataset(folder: Path, questions: Mapping[str, Question], slices: Mappi
     folder.mkdir(parents=True, exist_ok=True)
     types = {"phase": pl.Int32, "position": pl.Int32, "slice_changes": pl.String}
     lists = {"answers": pl.List(pl.String), "outdated": pl.List(pl.String), "evidence": pl.List(pl.String)}
-    pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).write_parquet(folder / "probes.parquet")
+    table = pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).with_columns(form=pl.lit("short"))
+    table.write_parquet(folder / "probes.parquet")
     pl.DataFrame(gold, schema_overrides={k: v for k, v in {**types, **lists}.items() if k != "position"}).write_parquet(
         folder / "gold.parquet"
     )
@@ -151,7 +154,7 @@ def scores_of(
     """(subset, metric) -> row; pass@k under (subset, `pass_at_<k>`)."""
     write_dataset(tmp / "dataset", questions, slices)
     write_cell(tmp / "cell", lines, trials=trials)
-    key = score.read_key(tmp / "dataset", short_answer)
+    key = score.read_key(tmp / "dataset", SHORT)
     frame = score.score_cell(tmp / "cell", CELL, IDENTITY, key, SPEC)
     return {
         (row["subset"], f"pass_at_{row['setting'].split('at=')[1]}" if "at=" in row["setting"] else row["metric"]): row
@@ -334,7 +337,7 @@ def test_an_unread_answer_counts_as_wrong_and_lowers_the_parse_rate(tmp_path: Pa
 
 def test_a_missing_prediction_counts_as_wrong(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"q": timeline("xxxx")})
-    key = score.read_key(tmp_path, short_answer)
+    key = score.read_key(tmp_path, SHORT)
     predictions = pl.DataFrame(
         {"probe_id": ["q@0"], "trial": [0], "answer": ["x"], "parsed": [True], "failed": [False], "rank": [None]},
         schema_overrides={"trial": pl.Int32, "rank": pl.Int32},
@@ -354,7 +357,7 @@ def test_grading_refuses_what_does_not_belong(tmp_path: Path, probe: str, messag
         schema_overrides={"trial": pl.Int32},
     ).with_columns(rank=pl.lit(None, pl.Int32))
     with pytest.raises(UpkeepError, match=message):
-        score.grade(score.read_key(tmp_path, short_answer), predictions, trials=1)
+        score.grade(score.read_key(tmp_path, SHORT), predictions, trials=1)
 
 
 def test_trials_are_averaged(tmp_path: Path) -> None:
@@ -372,7 +375,7 @@ def test_changed_predictions_are_refused(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     path = tmp_path / "cell" / "predictions.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"z"', b'"x"'))
-    key = score.read_key(tmp_path / "dataset", short_answer)
+    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
         score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
 
@@ -380,7 +383,7 @@ def test_changed_predictions_are_refused(tmp_path: Path) -> None:
 def test_a_manifest_of_another_cell_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path / "dataset", {"q": timeline("xx")})
     write_cell(tmp_path / "cell", answered("q", "xz"))
-    key = score.read_key(tmp_path / "dataset", short_answer)
+    key = score.read_key(tmp_path / "dataset", SHORT)
     other = Cell("oaks_babi", "rag_dense", "k5", "m")
     with pytest.raises(UpkeepError, match="do not agree: name"):
         score.score_cell(tmp_path / "cell", other, IDENTITY, key, SPEC)
@@ -389,7 +392,7 @@ def test_a_manifest_of_another_cell_is_refused(tmp_path: Path) -> None:
 def test_a_cell_of_an_older_dataset_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path / "dataset", {"q": timeline("xxx")})
     write_cell(tmp_path / "cell", answered("q", "xz"))
-    key = score.read_key(tmp_path / "dataset", short_answer)
+    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="number of probes"):
         score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
 
@@ -399,7 +402,7 @@ def test_a_torn_line_is_named(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     path = tmp_path / "cell" / "predictions.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    key = score.read_key(tmp_path / "dataset", short_answer)
+    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="line 2"):
         score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
 
@@ -409,7 +412,7 @@ def test_a_broken_line_is_named_far_into_the_file(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "x" * 2000))
     path = tmp_path / "cell" / "predictions.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"q@1234"', b'"q@1234'))
-    key = score.read_key(tmp_path / "dataset", short_answer)
+    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="line 1235"):
         score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
 
@@ -419,7 +422,7 @@ def test_an_added_blank_line_is_refused(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     with (tmp_path / "cell" / "predictions.jsonl").open("ab") as file:
         file.write(b"\n" * 100_000)
-    key = score.read_key(tmp_path / "dataset", short_answer)
+    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
         score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
 
@@ -429,7 +432,7 @@ def test_a_changed_answer_key_is_refused(tmp_path: Path) -> None:
     gold = pl.read_parquet(tmp_path / "gold.parquet").with_columns(answers=pl.lit(["z"]))
     gold.write_parquet(tmp_path / "gold.parquet")
     with pytest.raises(UpkeepError, match="answer key"):
-        score.read_key(tmp_path, short_answer)
+        score.read_key(tmp_path, SHORT)
 
 
 # ------------------------------------------------------------------ retrieval

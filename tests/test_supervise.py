@@ -18,7 +18,7 @@ from host_fakes import STREAMS, ScriptedRuntime, make_repository, write_toy
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import Document, Probe
 from upkeep.errors import UpkeepError
-from upkeep.host import supervise
+from upkeep.host import feed, supervise
 from upkeep.host.feed import Corpus, answer_tasks, answering, memory_tasks, remembering
 from upkeep.host.status import read_all
 from upkeep.host.supervise import locked, run_cell, stoppable
@@ -128,6 +128,39 @@ def test_memory_rounds_hold_one_document_a_stream_in_order(corpus: Corpus, least
     assert [key for task in tasks for key in task.keys] == seen
 
 
+@settings(max_examples=100, deadline=None)
+@given(corpora(), st.integers(1, 8), st.integers(1, 4), st.integers(0, 5))
+def test_many_documents_come_in_rounds_of_their_own_before_the_probes(
+    corpus: Corpus, least: int, most: int, characters: int
+) -> None:
+    """What is asked, in which order, and after which documents, is as without a bound."""
+    texts = [msgspec.structs.replace(d, text="x" * (n % 4)) for n, d in enumerate(corpus.documents)]
+    corpus = Corpus(Path(), texts, corpus.probes)
+    done = bytes(len(corpus.probes))
+    whole = list(answer_tasks(corpus, 1, done, min_probes=least))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feed, "MAX_DOCUMENTS", most)
+        patch.setattr(feed, "MAX_CHARACTERS", characters)
+        tasks = list(answer_tasks(corpus, 1, done, min_probes=least))
+    arrived: list[Document] = []
+    asked = iter(whole)
+    for task in tasks:
+        documents = task.round.documents
+        assert len(documents) <= most
+        assert len(documents) <= 1 or sum(len(d.text) for d in documents) <= characters
+        arrived += documents
+        if not task.round.probes:
+            assert documents, "a round brings something"
+            assert task.keys == ()
+            continue
+        expected = next(asked)
+        assert arrived == expected.round.documents
+        assert (task.round.probes, task.keys) == (expected.round.probes, expected.keys)
+        arrived = []
+    assert next(asked, None) is None
+    assert not arrived
+
+
 def test_question_of_full_size_is_a_round_of_its_own() -> None:
     documents = [Document(id=f"{s}{t}", stream=s, position=t, timestamp=None, text="") for s in "ab" for t in range(3)]
     probes = [
@@ -156,10 +189,11 @@ def test_cell_is_published_complete_and_in_order(catalog: Catalog) -> None:
 
 
 def test_method_sees_the_answer_key_only_where_its_card_says_so(catalog: Catalog) -> None:
+    evidence: dict[str, object] = {"probe_id": "a1@2", "evidence": ["a_c2"], "context": []}
     for method, gold in (
         ("echo", None),
-        ("guided", {"probe_id": "a1@2", "answers": [], "outdated": [], "evidence": ["a_c2"]}),
-        ("keen", {"probe_id": "a1@2", "answers": ["answer 1"], "outdated": ["old"], "evidence": ["a_c2"]}),
+        ("guided", evidence | {"answers": [], "outdated": []}),
+        ("keen", evidence | {"answers": ["answer 1"], "outdated": ["old"]}),
     ):
         cell = Cell("toy", method, "a", "none")
         run_cell(catalog, cell, runtime=ScriptedRuntime())
@@ -235,6 +269,31 @@ def test_container_may_be_slow_to_read_a_round_larger_than_a_pipe(tmp_path: Path
     write_toy(catalog, "x" * 90_000)
     run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra="time.sleep(0.2)"))
     assert len(predictions(catalog)) == 30
+
+
+@pytest.mark.parametrize("slow", ["", "time.sleep(0.2)"])
+def test_rounds_without_probes_give_the_same_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """Each is larger than a pipe, so that the next one has to wait until it is read."""
+    published = []
+    for most in (1000, 1):
+        monkeypatch.setattr(feed, "MAX_DOCUMENTS", most)
+        catalog = make_repository(tmp_path / str(most))
+        write_toy(catalog, "x" * 90_000)
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=slow))
+        published.append(predictions(catalog))
+    assert published[0] == published[1]
+
+
+def test_container_that_ends_between_rounds_without_probes_is_found_out(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "MAX_DOCUMENTS", 1)
+    write_toy(catalog, "x" * 90_000)
+    with pytest.raises(UpkeepError, match="ended early, with 0 of 60"):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra="sys.stdin.readline(); sys.exit(0)"))
+    assert_nothing_published(catalog)
 
 
 # ---------------------------------------------------------------- before anything starts

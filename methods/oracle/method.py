@@ -1,6 +1,6 @@
-"""The documents that hold the evidence, and no others."""
+"""The evidence and nothing else: the very words that the question was made from, or else the documents that hold it."""
 
-from upkeep.cell import LLM, Answer, Context, Method, Probe, Seen
+from upkeep.cell import LLM, Answer, Context, Document, Method, Probe, Seen
 
 
 class Oracle(Method):
@@ -8,4 +8,10 @@ class Oracle(Method):
         if seen.gold is None:
             raise LookupError(f"{probe.id}: no evidence was handed in")
         evidence = set(seen.gold.evidence)
-        return await self.read(probe, llm, Context(recent=[d for d in seen.documents if d.id in evidence]))
+        documents = [d for d in seen.documents if d.id in evidence]
+        if seen.gold.context:
+            documents = [
+                Document(id=f"context {n}", stream=probe.stream, position=n, timestamp=None, text=text)
+                for n, text in enumerate(seen.gold.context)
+            ]
+        return await self.read(probe, llm, Context(recent=documents))

@@ -123,6 +123,12 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("what", choices=["fetch"])
     model.add_argument("name")
 
+    train = command("train", _train, "train the model that ships with the suite")
+    train.add_argument("name", choices=["pico"])
+    train.add_argument("--output", type=Path, help="where it goes; default: models/pico")
+    train.add_argument("--steps", type=_count, metavar="N", help="fewer or more than the recipe's")
+    train.add_argument("--seed", type=_count, metavar="N", help="another than the recipe's")
+
     score = command("score", _score, "score the complete cells of a suite")
     score.add_argument("--suite")
 
@@ -389,7 +395,7 @@ def _dataset(arguments: argparse.Namespace) -> int:
         card = msgspec.json.decode((folder / "card.json").read_bytes(), type=DatasetCard)
     else:
         raise UpkeepError("not built yet", where=folder, remedy=f"./upkeep dataset build {arguments.name}")
-    print(describe(card))
+    print(describe(catalog, card))
     return 0
 
 
@@ -416,6 +422,17 @@ def _model(arguments: argparse.Namespace) -> int:
 
     record = fetch(_catalog(arguments), arguments.name)
     print(f"{record.model}: {record.path or 'in the image'} (sha256 {record.sha256})")
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from upkeep import pico
+
+    catalog = _catalog(arguments)
+    given = {"steps": arguments.steps, "seed": arguments.seed}
+    output = arguments.output or catalog.root / "models" / "pico"
+    pico.train(catalog, output, {name: value for name, value in given.items() if value is not None})
+    print(f"pico: {output}")
     return 0
 
 

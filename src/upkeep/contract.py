@@ -73,6 +73,9 @@ class Measured(Record, frozen=True, kw_only=True):
 Parse = Literal["marker", "lenient", "whole", "none"]
 """How the answer was read: after the demanded marker; after a looser form of it; the whole output; not at all."""
 
+Form = Literal["short", "choice", "label"]
+"""How an answer is asked for: in a few words; as an option's letter; as one of the options themselves (`yes`, `no`)."""
+
 Finish = Literal["stop", "length", "none"]
 """Why generation ended; `none` where no model was called or the call failed."""
 
@@ -135,9 +138,9 @@ class Probe(Record, frozen=True, kw_only=True):
     """The last document that has arrived when the question is asked."""
     question: str
     options: list[str] | None
-    """Multiple choice: the options in order, A first; null for open questions."""
-    form: Literal["short", "choice"]
-    """How the answer is asked for: in a few words, or as an option's letter."""
+    """Multiple choice: the options in order, A first; the permitted labels; null for open questions."""
+    form: Form
+    """How the answer is asked for."""
 
 
 class Gold(Record, frozen=True, kw_only=True):
@@ -150,10 +153,12 @@ class Gold(Record, frozen=True, kw_only=True):
     """Answers that were right before and no longer are."""
     evidence: list[str]
     """Ids of the documents that hold the evidence; the last one is where the present answer began."""
+    context: list[str] = []
+    """The words that the question was made from, where the paper's oracle reads them in place of whole documents."""
 
 
 class Pair(Record, frozen=True, kw_only=True):
-    """A question with its answer, to train on."""
+    """A question with its answer, to train on or to show as an example."""
 
     question: str
     answer: str
@@ -344,6 +349,8 @@ class CellDescription(Record, frozen=True, kw_only=True):
     """Name of the dataset's prompt (`upkeep.cell.prompts`)."""
     prompt_text: str | None = None
     """A user's own system text in place of ours."""
+    examples: list[Pair] = []
+    """The dataset's worked examples, for the prompt."""
     output: str
     """The writable folder."""
     pairs: str | None = None
@@ -434,6 +441,28 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Hash of all that this file says besides, so that damage to it shows; null only before publication."""
 
 
+FaultKind = Literal[
+    "broken_record",
+    "encoding",
+    "missing_date",
+    "bad_date",
+    "duplicate_id",
+    "empty_text",
+    "too_long",
+    "unread_reply",
+]
+"""What can be wrong with an item of a dataset's inputs; the last is a model's reply in another form than demanded."""
+FaultPolicy = Literal["skip", "refuse"]
+
+
+class Published(Record, frozen=True, kw_only=True):
+    """Where a paper prints a number: the one line of `papers/<paper>/reference/<table>.csv` with these values."""
+
+    table: str
+    where: dict[str, str] = {}
+    """Column -> value."""
+
+
 class DatasetCard(Record, frozen=True, kw_only=True):
     """`card.json` beside a built dataset."""
 
@@ -457,6 +486,10 @@ class DatasetCard(Record, frozen=True, kw_only=True):
     content_sha256: Sha256
     """Hash of the rows, independent of the file's encoding."""
     files: dict[str, Sha256]
+    examples: Count = 0
+    """Worked examples for few-shot prompts; none of them is asked."""
+    faults: dict[FaultKind, Count] = {}
+    """Items of the inputs that were left out, by what is wrong with them; `notes` names the first of each."""
     inputs: dict[str, Sha256] = {}
     """Files that it was built from."""
     plan: str = ""
@@ -483,6 +516,10 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     revision: str | None = None
     sha256: dict[str, Sha256] = {}
     """Pins of the files that a loader reads, by name."""
+    faults: dict[FaultKind, FaultPolicy] = {}
+    """What is done about items of the inputs that have something wrong with them: `refuse` where it is not said."""
+    published: dict[str, float | Published] = {}
+    """Statistic of the card -> what the paper prints for it: a place in its tables, or a number from its text."""
     stands_for: str | None = None
     prompt: str
     """Name of the prompt in `upkeep.cell.prompts`."""

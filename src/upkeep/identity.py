@@ -45,6 +45,7 @@ DESCRIPTION: Fields = {
     "chunk_tokens": "in",
     "prompt": "in",
     "prompt_text": "in",
+    "examples": "content",
     "output": "out",
     "pairs": "content",
     "socket": "out",
@@ -135,6 +136,8 @@ DATASET: Fields = {
     "url": "in",
     "revision": "in",
     "sha256": "in",
+    "faults": "in",
+    "published": "out",
     "stands_for": "out",
     "prompt": "content",
     "equivalence": "out",
@@ -417,6 +420,7 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     parts = {
         "spec": _plain(_part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, "src/upkeep/datasets"),
+        "files": tree(catalog, f"datasets/{dataset}", without=("dataset.yaml", "README.md")),
         "paths": _plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
     return digest(parts)

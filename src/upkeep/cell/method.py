@@ -110,6 +110,8 @@ class Seen:
     """For a method with a memory: its memory after the last arrived document."""
     gold: Gold | None = None
     """For the controls `gold` and `oracle` alone."""
+    _by_id: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
+    """Filled when first needed, and shared by all who see the same."""
 
     def latest(self, n: int) -> Sequence[Document]:
         """The last `n` documents, oldest first; fewer where fewer have arrived."""
@@ -121,8 +123,9 @@ class Seen:
         Raises:
             KeyError: one has not arrived.
         """
-        arrived = {document.id: document for document in self.documents}
-        return [arrived[i] for i in ids]
+        if not self._by_id:
+            self._by_id.update((document.id, document) for document in self.documents)
+        return [self._by_id[i] for i in ids]
 
 
 @dataclass(frozen=True, slots=True)

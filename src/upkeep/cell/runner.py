@@ -36,6 +36,7 @@ from upkeep.contract import (
     Measured,
     Memory,
     Pair,
+    Parse,
     Prediction,
     Probe,
     Record,
@@ -91,7 +92,7 @@ def make_tools(cell: CellDescription) -> Tools:
         from upkeep.cell.embedding import load_embedder
 
         embedder = load_embedder(cell.embedder_spec, cell.embedder_path or "", cell.engine.threads)
-    prompt = get_prompt(cell.prompt, cell.prompt_text)
+    prompt = get_prompt(cell.prompt, cell.prompt_text, cell.examples)
     return Tools(prompt=prompt, embedder=embedder, seed=cell.seed, threads=cell.engine.threads)
 
 
@@ -305,7 +306,10 @@ class AnswerTask(Task):
     def _prediction(self, probe: Probe, trial: int, llm: Handle, answer: Answer) -> Prediction:
         from upkeep.cell.parsing import read_answer
 
-        read, parse = (None, "none") if answer.response is None else read_answer(self.cell.prompt, answer.response)
+        read: str | None = None
+        parse: Parse = "none"
+        if answer.response is not None:
+            read, parse = read_answer(answer.response, probe.form, probe.options, self.method.tools.prompt.marker)
         return Prediction(
             probe_id=probe.id,
             trial=trial,

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from upkeep.contract import DatasetCard
 
 BUILDERS = {
+    "evolveqa": "upkeep.datasets.evolveqa",
+    "evowiki": "upkeep.datasets.evowiki",
+    "imprint_code": "upkeep.datasets.imprint_code",
+    "imprint_news": "upkeep.datasets.imprint_news",
+    "imprint_personal": "upkeep.datasets.imprint_personal",
+    "prelude": "upkeep.datasets.prelude",
     "oaks_babi": "upkeep.datasets.oaks_babi",
     "oaks_novel": "upkeep.datasets.oaks_novel",
     "oaks_release": "upkeep.datasets.oaks_release",
@@ -30,6 +36,7 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
         UpkeepError: unknown dataset or builder, wrong options, missing or wrong inputs, or content that breaks a rule.
     """
     from upkeep.datasets import store
+    from upkeep.datasets.reading import Faults
     from upkeep.identity import plan_dataset
 
     spec = catalog.dataset(name)
@@ -38,16 +45,17 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
         raise UpkeepError(
             f"unknown builder {spec.builder!r}", where=f"{where}: builder", expected=f"one of {', '.join(BUILDERS)}"
         )
-    context = store.Context(name, spec, where, catalog.root, catalog.cache, catalog.config)
+    faults = Faults(spec.faults, where)
+    context = store.Context(name, spec, where, catalog, faults)
     plan = plan_dataset(catalog, name)  # before the build: what changes during it makes the dataset stale
     return store.publish(context, importlib.import_module(BUILDERS[spec.builder]).build(context), folder, plan)
 
 
-def describe(card: DatasetCard) -> str:
+def describe(catalog: Catalog, card: DatasetCard) -> str:
     """A dataset's counts and statistics as text, beside the paper's where the paper prints them."""
     from upkeep.datasets import store
 
-    return store.describe(card)
+    return store.describe(card, store.published(catalog.dataset(card.dataset), catalog.root / "papers"))
 
 
 def validate(folder: Path) -> DatasetCard:

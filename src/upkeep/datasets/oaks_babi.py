@@ -61,10 +61,8 @@ class Options(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Text files, or folders of them; null for generated prose."""
     tokenizer: str | None = None
     """A `tokenizer.json`; null for the suite's own."""
-    pairs_held_out: int = 0
-    """Training pairs from questions that are no probes, with the answer at the end of the stream."""
-    pairs_final: int = 0
-    """Training pairs from questions of the probes, with the answer at the end of the stream."""
+    pairs: int = 0
+    """Training pairs, from questions that are not asked."""
 
 
 # ---------------------------------------------------------------- 1. the state log (Algorithm 1, lines 1 to 11)
@@ -732,15 +730,9 @@ def _prose_files(context: Context, options: Options) -> list[Path]:
 def _pairs(
     pools: Sequence[Sequence[Candidate]], drawn: Sequence[Sequence[Candidate]], options: Options, rng: Random
 ) -> list[Pair]:
-    """Training pairs with the answer at the end of the stream, from questions outside and inside the probes."""
-    asked = [candidate for chosen in drawn for candidate in chosen]
-    texts = {candidate.text for candidate in asked}
+    """Training pairs with the answer at the end of the stream, from questions that are not among the probes."""
+    texts = {candidate.text for chosen in drawn for candidate in chosen}
     others = [candidate for pool in pools for candidate in pool if candidate.text not in texts]
-    if options.pairs_held_out > len(others) or options.pairs_final > len(asked):
-        raise UpkeepError(
-            "too few questions for the training pairs",
-            expected=f"{options.pairs_held_out} held out, {options.pairs_final} of the probes",
-            found=f"{len(others)} and {len(asked)}",
-        )
-    chosen = rng.sample(others, options.pairs_held_out) + rng.sample(asked, options.pairs_final)
-    return [Pair(question=candidate.text, answer=candidate.answers[-1][0]) for candidate in chosen]
+    if options.pairs > len(others):
+        raise UpkeepError("too few questions for the training pairs", expected=options.pairs, found=len(others))
+    return [Pair(question=c.text, answer=c.answers[-1][0]) for c in rng.sample(others, options.pairs)]

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import shutil
 import tempfile
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from upkeep.contract import Config, DatasetCard, DatasetSpec, Pair
+from upkeep.contract import Config, DatasetCard, DatasetSpec, FaultKind, Form, Pair, Published
+from upkeep.datasets import leaks
+from upkeep.datasets.reading import Faults
 from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
+
+if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
 
 T = TypeVar("T")
 
@@ -45,12 +51,14 @@ SCHEMAS: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
     },
     "gold": {"probe_id": pl.String, "answers": _TEXTS, "outdated": _TEXTS, "evidence": _TEXTS, "phase": pl.Int32},
 }
-"""Columns of each table; `gold` has any number of `slice_<name>` columns more."""
+"""Columns of each table; `gold` may have a column `context` (list of texts) and any number of `slice_<name>` more."""
 
 NULLABLE = {("documents", "timestamp"), ("probes", "options")}
+FORMS = ("short", "choice", "label")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TABLES = tuple(SCHEMAS)
 PAIRS = "pairs.jsonl"
+EXAMPLES = "examples.jsonl"
 CARD = "card.json"
 
 
@@ -62,9 +70,18 @@ class Context:
     spec: DatasetSpec
     where: Path
     """The `dataset.yaml`, for messages."""
-    root: Path
-    cache: Path
-    config: Config
+    catalog: Catalog
+    faults: Faults
+    """Takes note of what is wrong with the inputs."""
+
+    @property
+    def root(self) -> Path:
+        """The repository."""
+        return self.catalog.root
+
+    @property
+    def config(self) -> Config:
+        return self.catalog.config
 
     @property
     def local(self) -> Path | None:
@@ -74,7 +91,28 @@ class Context:
     @property
     def prose(self) -> Path | None:
         """The local path of prose, where the config names one (`data: {<dataset>.prose: PATH}`)."""
-        return self._configured(f"{self.name}.prose")
+        return self.given("prose")
+
+    def given(self, what: str) -> Path | None:
+        """The local path of one of several inputs, where the config names it (`data: {<dataset>.<what>: PATH}`)."""
+        return self._configured(f"{self.name}.{what}")
+
+    def required(self, what: str, expected: str) -> Path:
+        """As `given`.
+
+        Raises:
+            UpkeepError: the config names none, or there is nothing at that path.
+        """
+        path = self.given(what)
+        if path is None or not path.exists():
+            raise UpkeepError(
+                f"dataset {self.name!r} is built from files of your own",
+                where=self.where if path is None else path,
+                expected=expected,
+                found="no path in the config" if path is None else "nothing there",
+                remedy=f"set `data: {{{self.name}.{what}: PATH}}` in config/config.yaml",
+            )
+        return path
 
     def _configured(self, key: str) -> Path | None:
         named = self.config.data.get(key)
@@ -96,24 +134,28 @@ class Context:
             known = ", ".join(f.name for f in msgspec.structs.fields(kind))  # type: ignore[arg-type]
             raise UpkeepError(str(error), where=f"{self.where}: options", expected=f"options among {known}") from None
 
-    def inputs(self, files: Sequence[Path]) -> dict[str, str]:
+    def inputs(self, files: Sequence[Path] | Mapping[str, Path]) -> dict[str, str]:
         """sha256 of each file, by name, checked against the pins of `dataset.yaml`.
+
+        Args:
+            files: by the names that pins and card give them, where the files' own do not tell them apart.
 
         Raises:
             UpkeepError: a file has another hash than its pin; a pinned file is missing.
         """
-        found = {file.name: hash_file(file) for file in files}
+        named = files if isinstance(files, Mapping) else {file.name: file for file in files}
+        found = {name: hash_file(file) for name, file in named.items()}
         if len(found) < len(files):
             raise UpkeepError("two input files of one name", where=self.where, expected="a name for each", found=files)
         if missing := sorted(self.spec.sha256.keys() - found.keys()):
             raise UpkeepError(
                 f"pinned file missing: {', '.join(missing)}",
-                where=files[0].parent if files else self.where,
+                where=next(iter(named.values())).parent if named else self.where,
                 expected=f"the files pinned in {self.where}",
                 found=", ".join(found) or "none",
             )
-        for file in files:
-            check_pin(file, found[file.name], self.spec.sha256.get(file.name), self.where)
+        for name, file in named.items():
+            check_pin(file, found[name], self.spec.sha256.get(name), self.where)
         return found
 
 
@@ -144,6 +186,30 @@ class Question:
     options: Sequence[str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A question that is asked at one point of a stream."""
+
+    id: str
+    """Of the question; items that share it ask the same at several positions."""
+    stream: str
+    text: str
+    answers: Sequence[str]
+    """Accepted answers, the usual form first; one letter for `choice`, one of the options for `label`."""
+    slices: Mapping[str, str]
+    """The same names for all items of a dataset."""
+    outdated: Sequence[str] = ()
+    """Answers that were right before and no longer are."""
+    evidence: Sequence[str] = ()
+    """Ids of the documents that suffice to answer, in order of arrival."""
+    context: Sequence[str] = ()
+    """The very sentences that the question was made from, where the paper's oracle reads these."""
+    options: Sequence[str] | None = None
+    form: Form = "short"
+    position: int | None = None
+    """The last document that has arrived when it is asked; None for the stream's last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """What a builder returns."""
@@ -159,6 +225,8 @@ class Built:
     inputs: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     notes: Sequence[str] = ()
+    examples: Sequence[Pair] = ()
+    """Worked examples for few-shot prompts."""
 
     def table(self, name: str) -> pl.DataFrame:
         """`documents`, `probes` or `gold`."""
@@ -189,18 +257,7 @@ def assemble(
 
     `outdated` holds the usual form of each earlier answer of the question that is not accepted any more.
     """
-    texts = [text for stream in streams for text in stream.texts]
-    documents = pl.DataFrame(
-        {
-            "document_id": [s.document_id(p) for s in streams for p in range(len(s.texts))],
-            "stream": [s.id for s in streams for _ in s.texts],
-            "position": [p for s in streams for p in range(len(s.texts))],
-            "timestamp": [t for s in streams for t in s.timestamps or itertools.repeat(None, len(s.texts))],
-            "text": texts,
-            "tokens": tokens.count(texts),
-        },
-        schema=SCHEMAS["documents"],
-    )
+    documents = documents_table(streams, tokens)
     asked: dict[str, list[Question]] = {stream.id: [] for stream in streams}
     for question in questions:
         asked[question.stream].append(question)
@@ -229,6 +286,80 @@ def assemble(
                 history[n].setdefault(accepted[0])
     schema = SCHEMAS["gold"] | {f"slice_{name}": pl.String for name in slices}
     return documents, pl.DataFrame(probes, schema=SCHEMAS["probes"]), pl.DataFrame(gold, schema=schema)
+
+
+def documents_table(streams: Sequence[Stream], tokens: Tokens) -> pl.DataFrame:
+    """`documents`: the texts of the streams, in order."""
+    texts = [text for stream in streams for text in stream.texts]
+    return pl.DataFrame(
+        {
+            "document_id": [s.document_id(p) for s in streams for p in range(len(s.texts))],
+            "stream": [s.id for s in streams for _ in s.texts],
+            "position": [p for s in streams for p in range(len(s.texts))],
+            "timestamp": [t for s in streams for t in s.timestamps or itertools.repeat(None, len(s.texts))],
+            "text": texts,
+            "tokens": tokens.count(texts),
+        },
+        schema=SCHEMAS["documents"],
+    )
+
+
+def collect(
+    streams: Sequence[Stream], items: Sequence[Item], tokens: Tokens
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The three tables: each item asked once, at its own position.
+
+    Probes are put in order of stream and position, and keep the order of `items` beyond that. Phases count the changes
+    of a question's accepted answers from one of its positions to the next.
+
+    Raises:
+        UpkeepError: an item names an unknown stream, or has other slices than the first.
+    """
+    documents = documents_table(streams, tokens)
+    lengths = {stream.id: len(stream.texts) for stream in streams}
+    places = {stream.id: n for n, stream in enumerate(streams)}
+    names = sorted(items[0].slices) if items else []
+    for item in items:
+        if item.stream not in lengths:
+            raise UpkeepError("unknown stream", where=item.id, expected="one of the dataset's", found=item.stream)
+        if sorted(item.slices) != names:
+            raise UpkeepError("other slices than the first item", where=item.id, expected=names, found=item.slices)
+    at = [lengths[item.stream] - 1 if item.position is None else item.position for item in items]
+    order = sorted(range(len(items)), key=lambda n: (places[items[n].stream], at[n]))
+    items, at = [items[n] for n in order], [at[n] for n in order]
+    last: dict[str, tuple[frozenset[str], int]] = {}
+    phases = []
+    for item in items:
+        accepted = frozenset(item.answers)
+        before, phase = last.get(item.id, (accepted, 0))
+        last[item.id] = accepted, phase + (accepted != before)
+        phases.append(last[item.id][1])
+    ids = [f"{item.id}@{position}" for item, position in zip(items, at, strict=True)]
+    probes = pl.DataFrame(
+        {
+            "probe_id": ids,
+            "question_id": [item.id for item in items],
+            "stream": [item.stream for item in items],
+            "position": at,
+            "question": [item.text for item in items],
+            "options": [None if item.options is None else list(item.options) for item in items],
+            "form": [item.form for item in items],
+        },
+        schema=SCHEMAS["probes"],
+    )
+    columns: dict[str, list[Any]] = {
+        "probe_id": ids,
+        "answers": [list(item.answers) for item in items],
+        "outdated": [[old for old in item.outdated if old not in item.answers] for item in items],
+        "evidence": [list(item.evidence) for item in items],
+        "phase": phases,
+    }
+    schema = dict(SCHEMAS["gold"])
+    if any(item.context for item in items):
+        columns["context"], schema["context"] = [list(item.context) for item in items], _TEXTS
+    for name in names:
+        columns[f"slice_{name}"], schema[f"slice_{name}"] = [item.slices[name] for item in items], pl.String()
+    return documents, probes, pl.DataFrame(columns, schema=schema)
 
 
 def common_statistics(built: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]) -> dict[str, float]:
@@ -283,7 +414,13 @@ def check_pin(path: Path, found: str, expected: str | None, pinned_in: Path) -> 
         )
 
 
-def content_sha256(documents: pl.DataFrame, probes: pl.DataFrame, gold: pl.DataFrame, pairs: Sequence[Pair]) -> str:
+def content_sha256(
+    documents: pl.DataFrame,
+    probes: pl.DataFrame,
+    gold: pl.DataFrame,
+    pairs: Sequence[Pair],
+    examples: Sequence[Pair] = (),
+) -> str:
     """Hash of all rows. It depends on names, types and values of the columns and on the order of rows, not on how a
     file stores them (compression, row groups, dictionaries)."""
     digest = hashlib.sha256()
@@ -293,6 +430,8 @@ def content_sha256(documents: pl.DataFrame, probes: pl.DataFrame, gold: pl.DataF
             _hash_values(digest, frame[column])
     for pair in pairs:
         digest.update(msgspec.json.encode([pair.question, pair.answer]) + b"\n")
+    for example in examples:
+        digest.update(b"example" + msgspec.json.encode([example.question, example.answer]) + b"\n")
     return digest.hexdigest()
 
 
@@ -333,7 +472,7 @@ def release_files(context: Context) -> list[Path]:
             expected="a path",
             remedy=remedy,
         )
-    folder = context.cache / "downloads" / context.name / (spec.revision or "unversioned")
+    folder = context.catalog.cache / "downloads" / context.name / (spec.revision or "unversioned")
     base = spec.url.format(revision=spec.revision)
     return [
         download(f"{base.rstrip('/')}/{name}", pin, folder / name, context, remedy)
@@ -382,25 +521,34 @@ def publish(context: Context, built: Built, folder: Path, plan: str = "") -> Dat
         UpkeepError: the content breaks a rule of the normal form (see `check`).
     """
     check(built, built.chunk_tokens, str(context.where.parent))
+    notes = [*built.notes, *context.faults.notes()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         new, old = Path(temporary) / "new", Path(temporary) / "old"
         new.mkdir()
-        card = write(new, built, context.name, context.spec, plan)
+        card = write(new, replace(built, notes=notes), context.name, context.spec, plan, context.faults.counts)
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
     return card
 
 
-def write(folder: Path, built: Built, name: str, spec: DatasetSpec, plan: str = "") -> DatasetCard:
+def write(
+    folder: Path,
+    built: Built,
+    name: str,
+    spec: DatasetSpec,
+    plan: str = "",
+    faults: Mapping[FaultKind, int] | None = None,
+) -> DatasetCard:
     """Write the files of a dataset and its card into an empty folder. Nothing is checked."""
     for table in TABLES:
         built.table(table).write_parquet(folder / f"{table}.parquet", compression="zstd", statistics=False)
     files = [f"{table}.parquet" for table in TABLES]
-    if built.pairs:
-        (folder / PAIRS).write_bytes(msgspec.json.Encoder().encode_lines(built.pairs))
-        files.append(PAIRS)
+    for file, pairs in ((PAIRS, built.pairs), (EXAMPLES, built.examples)):
+        if pairs:
+            (folder / file).write_bytes(msgspec.json.Encoder().encode_lines(pairs))
+            files.append(file)
     card = DatasetCard(
         dataset=name,
         label=spec.label,
@@ -416,8 +564,10 @@ def write(folder: Path, built: Built, name: str, spec: DatasetSpec, plan: str = 
         slices=_slices(built),
         statistics=dict(built.statistics),
         stands_for=spec.stands_for,
-        content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs),
+        content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs, built.examples),
         files={file: hash_file(folder / file) for file in files},
+        examples=len(built.examples),
+        faults=dict(sorted((faults or {}).items())),
         inputs=dict(built.inputs),
         plan=plan,
         seed=built.seed,
@@ -447,6 +597,7 @@ class Dataset:
     probes: pl.DataFrame
     gold: pl.DataFrame
     pairs: list[Pair]
+    examples: list[Pair] = field(default_factory=list)
 
 
 def read_card(folder: Path) -> DatasetCard:
@@ -474,7 +625,11 @@ def load(folder: Path) -> Dataset:
     """
     card = read_card(folder)
     frames = {table: read_table(folder, table) for table in TABLES}
-    return Dataset(card, frames["documents"], frames["probes"], frames["gold"], read_pairs(folder, card))
+    return Dataset(card, frames["documents"], frames["probes"], frames["gold"], *_read_pairs(folder, card))
+
+
+def _read_pairs(folder: Path, card: DatasetCard) -> tuple[list[Pair], list[Pair]]:
+    return read_pairs(folder, card), read_examples(folder, card)
 
 
 def read_table(folder: Path, table: str) -> pl.DataFrame:
@@ -500,13 +655,21 @@ def read_pairs(folder: Path, card: DatasetCard) -> list[Pair]:
     Raises:
         UpkeepError: the file is missing although the card counts pairs, or a line is no pair.
     """
-    path = folder / PAIRS
-    if not card.pairs and not path.exists():
+    return _pairs_in(folder / PAIRS, card.pairs)
+
+
+def read_examples(folder: Path, card: DatasetCard) -> list[Pair]:
+    """The worked examples; empty where the dataset has none. As `read_pairs`."""
+    return _pairs_in(folder / EXAMPLES, card.examples)
+
+
+def _pairs_in(path: Path, counted: int) -> list[Pair]:
+    if not counted and not path.exists():
         return []
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        raise UpkeepError("file not found", where=path, expected=f"{card.pairs} pairs") from None
+        raise UpkeepError("file not found", where=path, expected=f"{counted} pairs") from None
     pairs: list[Pair] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -526,7 +689,8 @@ def validate(folder: Path) -> DatasetCard:
         UpkeepError: with file, row (from 0) and column of the first fault.
     """
     card = read_card(folder)
-    expected = {f"{table}.parquet" for table in TABLES} | ({PAIRS} if card.pairs else set())
+    expected = {f"{table}.parquet" for table in TABLES}
+    expected |= ({PAIRS} if card.pairs else set()) | ({EXAMPLES} if card.examples else set())
     if card.files.keys() != expected:
         raise UpkeepError(
             "wrong list of files",
@@ -554,7 +718,8 @@ def validate(folder: Path) -> DatasetCard:
         "probes": len(data.probes),
         "questions": data.probes["question_id"].n_unique(),
         "pairs": len(data.pairs),
-        "content_sha256": content_sha256(data.documents, data.probes, data.gold, data.pairs),
+        "examples": len(data.examples),
+        "content_sha256": content_sha256(data.documents, data.probes, data.gold, data.pairs, data.examples),
     }
     for name, value in counted.items():
         if getattr(card, name) != value:
@@ -625,11 +790,10 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
     refuse("probes", "position", moved, "probes out of order", "the order of stream, then position")
     named = pl.format("{}@{}", "question_id", "position")
     refuse("probes", "probe_id", probes.filter(pl.col("probe_id") != named), "wrong id", "<question_id>@<position>")
-    forms = probes.filter(~pl.col("form").is_in(["short", "choice"]))
-    refuse("probes", "form", forms, "unknown form", "short or choice")
+    refuse("probes", "form", probes.filter(~pl.col("form").is_in(FORMS)), "unknown form", ", ".join(FORMS))
     options = pl.col("options").list.len()
-    few = probes.filter((pl.col("form") == "choice") & ~options.fill_null(0).is_between(2, len(LETTERS)))
-    refuse("probes", "options", few, "too few or too many options", f"2 to {len(LETTERS)} options for `choice`")
+    few = probes.filter((pl.col("form") != "short") & ~options.fill_null(0).is_between(2, len(LETTERS)))
+    refuse("probes", "options", few, "too few or too many options", f"2 to {len(LETTERS)} options, unless `short`")
     many = probes.filter((pl.col("form") == "short") & options.is_not_null())
     refuse("probes", "options", many, "options of an open question", "null for `short`")
     same = probes.filter(pl.col("options").list.n_unique() != options)
@@ -647,7 +811,7 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
     refuse("gold", "probe_id", extra, "gold of no probe", "a probe of probes.parquet")
     shuffled = gold.with_columns(other=probes["probe_id"]).filter(pl.col("probe_id") != pl.col("other"))
     refuse("gold", "probe_id", shuffled, "gold out of order", "the order of probes.parquet")
-    for column in ("answers", "outdated", "evidence"):
+    for column in ("answers", "outdated", "evidence", *(["context"] if "context" in gold.columns else [])):
         blank = gold.filter(pl.col(column).list.eval(pl.element().is_null() | (pl.element() == "")).list.any())
         refuse("gold", column, blank, "an empty entry", "some text")
     refuse("gold", "answers", gold.filter(pl.col("answers").list.len() == 0), "no accepted answer", "at least one")
@@ -656,11 +820,15 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
     for column in (c for c in gold.columns if c.startswith("slice_")):
         refuse("gold", column, gold.filter(pl.col(column) == ""), "empty slice", "a subset's name")
 
-    asked = gold.with_columns(probes.select("question_id", "stream", "position", "options", "form"))
+    asked = gold.with_columns(probes.select("question_id", "stream", "position", "question", "options", "form"))
     letters = asked.filter(pl.col("form") == "choice").select("row", "options", found="answers").explode("found")
     place = pl.col("found").replace_strict(list(LETTERS), range(len(LETTERS)), default=None, return_dtype=pl.Int32)
     wrong = letters.filter(place.is_null() | (place >= pl.col("options").list.len()))
     refuse("gold", "answers", wrong, "not the letter of an option", "a letter from A to the last option")
+    labels = asked.filter(pl.col("form") == "label").select("row", "options", found="answers").explode("found")
+    unlisted = labels.filter(~pl.col("found").is_in(pl.col("options")))
+    refuse("gold", "answers", unlisted, "not one of the options", "one of the probe's options")
+    _check_leaks(data, asked, refuse)
 
     cited = asked.select("row", "stream", "position", found="evidence").explode("found").drop_nulls("found")
     known = documents.select(found="document_id", of="stream", arrived="position")
@@ -678,10 +846,34 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
     refuse("gold", "phase", phase, "wrong phase", "0 at first, one more where the accepted answers change")
 
 
+def _check_leaks(data: Built | Dataset, asked: pl.DataFrame, refuse: Callable[..., None]) -> None:
+    """No open question holds its own answer; no example and no training pair asks what is evaluated.
+
+    A question that is asked again and again and holds its answer at some of the times only does not tell it.
+    """
+    open_ones = asked.filter(pl.col("form") == "short").select("row", "question_id", "question", found="answers")
+    distinct = open_ones.unique(["question", "found"], keep="first", maintain_order=True)
+    told = [leaks.tells(question, answers) for question, answers in distinct.select("question", "found").iter_rows()]
+    telling = distinct.with_columns(told=pl.Series(told, dtype=pl.Boolean)).filter(
+        pl.col("told").all().over("question")
+    )
+    refuse("gold", "answers", telling, "the question holds its answer", "a question that does not tell its answer")
+    questions = data.probes["question"].unique().to_list()
+    for file, pairs in ((PAIRS, data.pairs), (EXAMPLES, data.examples)):
+        for line in leaks.shared(questions, [pair.question for pair in pairs]):
+            raise UpkeepError(
+                "a question of the evaluation",
+                where=f"{file}, line {line + 1}",
+                expected="questions that are not asked",
+                found=pairs[line].question,
+            )
+
+
 def _check_schema(table: str, frame: pl.DataFrame, path: Path) -> None:
     wanted = SCHEMAS[table]
     if table == "gold":
         wanted = wanted | {column: pl.String for column in frame.columns if column.startswith("slice_")}
+        wanted |= {"context": _TEXTS} if "context" in frame.columns else {}
     for column, kind in wanted.items():
         if column not in frame.columns:
             raise UpkeepError(f"no column `{column}`", where=path, expected=", ".join(wanted), found=frame.columns)
@@ -700,48 +892,48 @@ def _check_schema(table: str, frame: pl.DataFrame, path: Path) -> None:
 
 # ---------------------------------------------------------------- describing
 
-PAPER: dict[str, dict[str, float]] = {
-    "oaks_babi": {
-        "streams": 12,
-        "questions": 1224,
-        "chunks_per_stream": 65,
-        "facts_per_stream": 87,
-        "phases_per_question": 4.7,
-        "phases_tracking": 8.8,
-        "quiet_share": 94,
-        "changes: sparse": 40,
-        "changes: moderate": 35,
-        "changes: frequent": 25,
-        "question_type: tracking": 7,
-        "question_type: counting": 28,
-        "question_type: bridge": 30,
-        "question_type: comparison": 35,
-    },
-    "oaks_novel": {
-        "streams": 39,
-        "questions": 870,
-        "chunks_per_stream": 77.6,
-        "tokens_per_stream": 150600,
-        "options_per_question": 5.5,
-        "phases_per_question": 4.7,
-        "changes: sparse": 25,
-        "changes: moderate": 33,
-        "changes: frequent": 42,
-    },
-}
-"""OAKS 3.1, 6.1, 6.3, B.1 and Tables 7 and 9. Table 7 prints the shares of OAKS-B's moderate and frequent questions
-the other way round (25 and 35), which its own Table 2 contradicts."""
+
+def published(spec: DatasetSpec, papers: Path) -> dict[str, float]:
+    """What the paper prints for statistics of a dataset's card.
+
+    Args:
+        papers: the folder `papers/`.
+
+    Raises:
+        UpkeepError: a place in its tables does not name exactly one number.
+    """
+    found: dict[str, float] = {}
+    for name, given in spec.published.items():
+        if not isinstance(given, Published):
+            found[name] = given
+            continue
+        path = papers / spec.paper / "reference" / f"{given.table}.csv"
+        numbers = _reference(path).filter(*(pl.col(column) == value for column, value in given.where.items()))
+        if len(numbers) != 1:
+            raise UpkeepError(
+                f"`published: {name}` does not name one number",
+                where=path,
+                expected="one line with " + ", ".join(f"{k}={v}" for k, v in given.where.items()),
+                found=f"{len(numbers)} lines",
+            )
+        found[name] = float(numbers["value"][0])
+    return found
 
 
-def describe(card: DatasetCard) -> str:
-    """Counts and statistics as text, beside the paper's where the paper prints them; slices in percent."""
+@functools.cache
+def _reference(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema=False).fill_null("")
+
+
+def describe(card: DatasetCard, paper: Mapping[str, float]) -> str:
+    """Counts and statistics as text, beside the paper's (`published`); slices in questions and percent."""
     own: dict[str, float] = {"streams": card.streams, "documents": card.documents, "questions": card.questions}
     own |= {"probes": card.probes, "training pairs": card.pairs} | card.statistics
     for name, values in card.slices.items():
-        own |= {f"{name}: {value}": 100 * n / card.questions for value, n in values.items()}
-    paper = PAPER.get(card.stands_for or card.dataset, {})
+        for value, n in values.items():
+            own |= {f"{name}: {value}": n, f"{name}: {value}, percent": 100 * n / card.questions}
     rows = [("", "own", "paper")]
-    rows += [(name, _number(own[name]) if name in own else "", _number(paper.get(name))) for name in own | paper]
+    rows += [(name, _number(own.get(name)), _number(paper.get(name))) for name in own | dict(paper)]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [f"{name:<{widths[0]}}  {mine:>{widths[1]}}  {theirs:>{widths[2]}}".rstrip() for name, mine, theirs in rows]
     head = [f"{card.label} ({card.dataset})", f"source: {card.source}", f"tokenizer: {card.tokenizer}"]

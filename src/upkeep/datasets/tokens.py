@@ -25,6 +25,21 @@ from upkeep.errors import UpkeepError
 DEFAULT = Path(__file__).parent / "data" / "tokenizer.json"
 VOCABULARY = 6000
 _BATCH = 2048
+"""Texts that are counted at once."""
+_BATCH_CHARACTERS = 2**21
+"""And their characters, more or less: a token takes a hundred bytes while it is counted."""
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch, characters = list[str](), 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if len(batch) == _BATCH or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +55,12 @@ class Tokens:
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens not counted."""
-        return [len(encoding) for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        encode = self.tokenizer.encode_batch_fast
+        return [len(encoding) for batch in _batches(texts) for encoding in encode(batch, add_special_tokens=False)]
 
     def stream(self, pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Each piece with its tokens, counted in batches."""
-        iterator = iter(pieces)
-        while batch := tuple(itertools.islice(iterator, _BATCH)):
+        for batch in _batches(pieces):
             yield from zip(batch, self.count(batch), strict=True)
 
 
@@ -72,6 +87,69 @@ def _load(path: Path, name: str) -> Tokens:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return Tokens(name, hashlib.sha256(raw).hexdigest(), tokenizer)
+
+
+def split(texts: Iterable[str], limit: int, tokens: Tokens) -> Iterator[list[str]]:
+    """The pieces of each text, of at most `limit` tokens each, none overlapping (EvoWiki 4.1, PRELUDE 4).
+
+    A piece ends at white space where there is any in its second half, at a character elsewhere. Joined, the pieces are
+    the text but for the white space around them. A character of more tokens than the limit stays whole; a text without
+    any token has no piece.
+    """
+    for batch in _batches(texts):
+        for text, encoding in zip(batch, tokens.tokenizer.encode_batch(batch, add_special_tokens=False), strict=True):
+            yield _pieces(text, encoding.offsets, limit, tokens)
+
+
+def _pieces(text: str, offsets: Sequence[tuple[int, int]], limit: int, tokens: Tokens) -> list[str]:
+    if len(offsets) <= limit and text == text.strip():
+        return [text] if offsets else []
+    pieces: list[str] = []
+    start = 0  # the first token of the piece
+    while start < len(offsets):
+        piece, start = _piece(text, offsets, start, limit, tokens)
+        pieces += piece
+    return pieces
+
+
+def _piece(
+    text: str, offsets: Sequence[tuple[int, int]], start: int, limit: int, tokens: Tokens
+) -> tuple[list[str], int]:
+    """The piece that begins with the token `start` (none, where it is all white space), and the token after it."""
+    first = offsets[start][0] if start else 0
+    room = limit
+    while True:
+        end = _end(text, offsets, start, room)
+        piece = text[first : offsets[end][0] if end < len(offsets) else len(text)].strip()
+        # A word without the space before it may have more tokens than within the text.
+        over = tokens.count([piece])[0] - limit
+        if over <= 0 or end == start + 1:
+            return ([piece] if over <= 0 else _halves(piece, limit, tokens)) if piece else [], end
+        room = max(1, end - start - over)
+
+
+def _end(text: str, offsets: Sequence[tuple[int, int]], start: int, room: int) -> int:
+    """The token after a piece of at most `room` tokens."""
+    end = start + room
+    if end >= len(offsets):
+        return len(offsets)
+    # A token that begins with white space, or follows it, begins a word. Byte-level tokens of one character share their
+    # offsets and stay together.
+    breaks = (n for n in range(end, start + room // 2, -1) if _begins_word(text, offsets[n][0]))
+    whole = (n for n in range(end, start, -1) if offsets[n][0] >= offsets[n - 1][1])
+    return next(breaks, None) or next(whole, None) or end
+
+
+def _begins_word(text: str, place: int) -> bool:
+    return text[place].isspace() or (place > 0 and text[place - 1].isspace())
+
+
+def _halves(piece: str, limit: int, tokens: Tokens) -> list[str]:
+    """The parts of a token that has more than `limit` of them by itself."""
+    if len(piece) < 2 or tokens.count([piece])[0] <= limit:
+        return [piece]
+    half = len(piece) // 2
+    return _halves(piece[:half], limit, tokens) + _halves(piece[half:], limit, tokens)
 
 
 class Packer:

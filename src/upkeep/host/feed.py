@@ -9,19 +9,23 @@ from __future__ import annotations
 import functools
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from upkeep.contract import Document, Gold, Memory, Probe, Round
+from upkeep.contract import Document, Gold, Memory, Pair, Probe, Round
 from upkeep.errors import UpkeepError
 from upkeep.validate import Answers, Memories
 
 MIN_PROBES = 64
 """Streams are packed together until a round has so many probes (documents, where a memory is made)."""
+MAX_DOCUMENTS = 20_000
+MAX_CHARACTERS = 64 * 2**20
+"""Of the documents of a round. Where more have arrived, rounds without a probe bring them first: a line of JSON is held
+in memory whole, several times over."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +102,32 @@ class Corpus:
         """What of the answer key a method is given, in the order of the probes."""
         if sees == "documents":
             return None
-        rows = _rows(self.folder, "gold", "probe_id", "answers", "outdated", "evidence")
-        key = {i: (a, o, e) for i, a, o, e in rows}
-        gold = [Gold(probe_id=p.id, answers=a, outdated=o, evidence=e) for p in self.probes for a, o, e in [key[p.id]]]
+        key = {
+            i: Gold(probe_id=i, answers=a, outdated=o, evidence=e, context=c)
+            for i, a, o, e, c in _rows(self.folder, "gold", "probe_id", "answers", "outdated", "evidence", "context")
+        }
+        gold = [key[probe.id] for probe in self.probes]
         if sees == "answers":
             return gold
         return [msgspec.structs.replace(row, answers=[], outdated=[]) for row in gold]
 
 
+def worked_examples(folder: Path) -> list[Pair]:
+    """The worked examples of a built dataset, for the prompts of its cells."""
+    from upkeep.datasets.store import read_card, read_examples
+
+    return read_examples(folder, read_card(folder))
+
+
 def _rows(folder: Path, name: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+    import polars as pl
+
     from upkeep.datasets.store import read_table
 
-    return read_table(folder, name).select(columns).iter_rows()
+    table = read_table(folder, name)
+    if "context" in columns and "context" not in table.columns:
+        table = table.with_columns(context=pl.lit([], pl.List(pl.String)))
+    return table.select(columns).iter_rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +196,7 @@ def answer_tasks(
     min_probes: int = MIN_PROBES,
 ) -> Iterator[Task]:
     """The rounds of a cell, in order. Those whose predictions are all there are skipped; their documents come with the
-    next one.
+    next one, or in rounds before it where they are many.
 
     Args:
         done: for each key (probe * trials + trial) whether its prediction is there.
@@ -193,9 +211,12 @@ def answer_tasks(
             continue
         probes = [corpus.probes[place] for place in step.probes]
         heads = dict.fromkeys((probe.stream, probe.position) for probe in probes)
+        *earlier, documents = bounded(corpus.documents[place] for place in owed)
+        for some in earlier:
+            yield Task(Round(documents=some, probes=[]), ())
         yield Task(
             Round(
-                documents=[corpus.documents[place] for place in owed],
+                documents=documents,
                 probes=probes,
                 gold=[gold[place] for place in step.probes] if gold is not None else [],
                 memories=[memories[head] for head in heads] if memories is not None else [],
@@ -203,6 +224,20 @@ def answer_tasks(
             keys,
         )
         owed = []
+
+
+def bounded(documents: Iterable[Document]) -> list[list[Document]]:
+    """Documents in runs of at most `MAX_DOCUMENTS`, and of at most `MAX_CHARACTERS` where a run has more than one. One
+    run at least, which may be empty."""
+    runs: list[list[Document]] = [[]]
+    size = 0
+    for document in documents:
+        if runs[-1] and (len(runs[-1]) == MAX_DOCUMENTS or size + len(document.text) > MAX_CHARACTERS):
+            runs.append([])
+            size = 0
+        runs[-1].append(document)
+        size += len(document.text)
+    return runs
 
 
 def memory_tasks(corpus: Corpus, done: Sequence[int], min_documents: int = MIN_PROBES) -> Iterator[Task]:

@@ -44,7 +44,7 @@ from upkeep.files import digest, locked, remove, storing, write_atomically
 from upkeep.host import publish, slurm
 from upkeep.host.endpoints.record import measured
 from upkeep.host.endpoints.terms import endpoint_version, require_endpoint
-from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks
+from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks, worked_examples
 from upkeep.host.gpus import require_gpus
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
 from upkeep.host.share import SharedEngine, Wanted
@@ -235,7 +235,9 @@ class _Job:
             if not card.pairs:
                 raise UpkeepError(f"the dataset {job.dataset!r} has no pairs to train on", where=self.dataset)
             self.inputs["pairs"] = self.dataset / "pairs.jsonl"
-        self.description = describe(self.catalog, job, card.chunk_tokens)
+        self.description = msgspec.structs.replace(
+            describe(self.catalog, job, card.chunk_tokens), examples=worked_examples(self.dataset)
+        )
         require_fresh(self.catalog, job)
         self.identity, self.parts = identity(self.catalog, job)
 

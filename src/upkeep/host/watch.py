@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import select
 import signal
 import stat
 import time
@@ -293,11 +294,11 @@ class Watch:
             collected.ask(task.keys)
             self._unsent = memoryview(msgspec.json.encode(task.round) + b"\n")
             waiting = [key for key in task.keys if not collected.done[key]]
-            while waiting:
+            while waiting or self._unsent:  # a round without probes is done when it is sent
                 self._turn()
                 while waiting and collected.done[waiting[-1]]:
                     waiting.pop()
-                if waiting and self.status is not None:
+                if (waiting or self._unsent) and self.status is not None:
                     self._measure()
                     raise Failed(self._job.ended(self.status), kind_of_status(self.status))
         self.finish()
@@ -333,7 +334,7 @@ class Watch:
         if self.status is not None:
             return
         ended = self._handle.poll() is not None
-        self._send()
+        sent = self._send()
         busy = self._read()
         if ended:
             while self._read():
@@ -341,21 +342,34 @@ class Watch:
             self.status = self._handle.wait()
             return
         moment = time.monotonic()
-        if busy:
+        if busy or sent:
             self._progress = moment
         self._check_bounds(moment)
         self._job.say(self._collected)
         if not busy:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Wait a little; where there is something to send, no longer than until it can be."""
+        if self._unsent:
+            waiting = select.poll()
+            waiting.register(self._handle.stdin, select.POLLOUT)
+            waiting.poll(1000 * POLL_S)
+        else:
             time.sleep(POLL_S)
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
+        """Write what the container takes without waiting; whether that was the last of a round."""
+        unsent = bool(self._unsent)
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._handle.stdin.fileno(), self._unsent) :]
         except BlockingIOError:
-            return
+            return False
         except BrokenPipeError:
             self._unsent = memoryview(b"")  # it is ending, as a later turn will see
+            return False
+        return unsent
 
     def _read(self) -> bool:
         """Take over what is new; whether anything was."""

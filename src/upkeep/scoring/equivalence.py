@@ -1,14 +1,15 @@
-"""When two answers are the same answer.
+"""When an answer is right.
 
-Both equivalences map an answer to a canonical text; two answers are the same if their canonical texts are equal. A
-prediction is right if it is the same as any accepted gold answer, and has changed if it is not the same as the one
-before (OAKS, B.2.1 and 6.1).
+An equivalence maps an answer to a canonical text. A prediction is right if its canonical text is that of an accepted
+gold answer or, with `within`, holds it as whole words; it has changed if its text is not that of the one before (OAKS,
+B.2.1 and 6.1). An option's letter and a label are taken as they are, whatever the equivalence of the dataset.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -76,11 +77,33 @@ def letter(text: str) -> str:
     return text
 
 
-EQUIVALENCES: Mapping[str, Canonical] = {"short_answer": short_answer, "letter": letter}
+def words(text: str) -> str:
+    """Canonical form for finding one answer in another: normalised, and a dotted name as its parts.
+
+    EvoWiki, 4.1 leaves its normalisation open; lower case, without punctuation and articles, is the usual one.
+    """
+    return normalise(_POINT.sub(" ", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """How a dataset's open answers are compared."""
+
+    canonical: Canonical
+    within: bool = False
+    """Whether a response is right that names an accepted answer among other words (EvoWiki, 4.1)."""
+
+
+EQUIVALENCES: Mapping[str, Equivalence] = {
+    "short_answer": Equivalence(short_answer),
+    "letter": Equivalence(letter),
+    "label": Equivalence(letter),
+    "contains": Equivalence(words, within=True),
+}
 """By the name that `dataset.yaml` gives in `equivalence`."""
 
 
-def equivalence(name: str) -> Canonical:
+def equivalence(name: str) -> Equivalence:
     """The equivalence of a dataset.
 
     Raises:

@@ -18,8 +18,8 @@ from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
 from upkeep.identity import identity as identity_of
 from upkeep.paths import Layout
-from upkeep.scoring import oaks
-from upkeep.scoring.equivalence import Canonical, canonical, equivalence
+from upkeep.scoring import answers, oaks
+from upkeep.scoring.equivalence import Equivalence, canonical, equivalence
 from upkeep.scoring.stats import estimate
 from upkeep.validate import read_record
 
@@ -48,7 +48,7 @@ SCORE_SCHEMA = {
 `n` predictions and `questions` behind the value, standard error and 95% interval (`stats`), the cell, the dataset
 that was really run (`dataset` is the paper's one that it stands for), and whether the model is a trained one."""
 
-METRICS: Mapping[str, Callable[[pl.DataFrame, int], pl.DataFrame]] = {"oaks": oaks.measure}
+METRICS: Mapping[str, Callable[[pl.DataFrame, int], pl.DataFrame]] = {"oaks": oaks.measure, "answers": answers.measure}
 """Metric families, by the name that `dataset.yaml` gives in `metrics`."""
 
 _BLOCK = 1 << 16
@@ -90,15 +90,17 @@ class Key:
     """A dataset's answer key, ready for grading."""
 
     probes: pl.DataFrame
-    """probe_id, question_id, position, phase, slice_*, has_evidence: one row a probe."""
+    """probe_id, question_id, position, form, phase, slice_*, has_evidence: one row a probe."""
     accepted: pl.DataFrame
     """probe_id, answer: every accepted answer in canonical form, each once."""
+    outdated: pl.DataFrame
+    """probe_id, answer: the same of answers that were right before."""
     gold_chunk: dict[str, str]
     """probe_id -> document where the present answer began; absent before anything is known."""
-    form: Canonical
+    equivalence: Equivalence
 
 
-def read_key(folder: Path, form: Canonical) -> Key:
+def read_key(folder: Path, equivalence: Equivalence) -> Key:
     """Read a dataset's answer key.
 
     Raises:
@@ -116,13 +118,13 @@ def read_key(folder: Path, form: Canonical) -> Key:
             remedy="build the dataset again",
         )
     gold = pl.read_parquet(path)
-    probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "question_id", "position"])
-    accepted = (
-        gold.select("probe_id", answer="answers")
-        .explode("answer")
-        .with_columns(pl.col("answer").pipe(_canonical_column, form))
-        .unique()
-    )
+    probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "question_id", "position", "form"])
+
+    def column(name: str) -> pl.DataFrame:
+        listed = gold.select("probe_id", answer=name).explode("answer").drop_nulls()
+        formed = listed.join(probes.select("probe_id", "form"), on="probe_id", how="left", maintain_order="left")
+        return canonical_answers(formed, equivalence).select("probe_id", "answer").unique(maintain_order=True)
+
     evident = gold.filter(pl.col("evidence").list.len() > 0).select("probe_id", pl.col("evidence").list.last())
     slices = [name for name in gold.columns if name.startswith("slice_")]
     return Key(
@@ -132,14 +134,17 @@ def read_key(folder: Path, form: Canonical) -> Key:
             how="left",
             maintain_order="left",
         ),
-        accepted=accepted,
+        accepted=column("answers"),
+        outdated=column("outdated"),
         gold_chunk=dict(evident.iter_rows()),
-        form=form,
+        equivalence=equivalence,
     )
 
 
-def _canonical_column(column: pl.Expr, form: Canonical) -> pl.Expr:
-    return column.map_batches(lambda answers: canonical(answers, form), return_dtype=pl.String)
+def canonical_answers(rows: pl.DataFrame, equivalence: Equivalence) -> pl.DataFrame:
+    """`rows` with the column `answer` in canonical form where `form` is `short`; letters and labels stay."""
+    own = canonical(rows["answer"], equivalence.canonical)
+    return rows.with_columns(answer=pl.when(pl.col("form") == "short").then(own).otherwise("answer"))
 
 
 def read_card(folder: Path) -> DatasetCard:
@@ -241,29 +246,30 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     twice = predictions.filter(pl.struct(keys).is_duplicated())
     if not twice.is_empty():
         raise UpkeepError("two predictions for the same probe and trial", found=twice.select(keys).row(0))
-    return (
-        expected.join(
-            predictions.with_columns(
-                canonical(predictions.select(pl.when(~pl.col("failed")).then("answer")).to_series(), key.form).alias(
-                    "answer"
-                )
-            ),
-            on=keys,
-            how="left",
-            maintain_order="left",
-        )
-        .join(
-            key.accepted.with_columns(right=pl.lit(value=True)),
-            on=["probe_id", "answer"],
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(
-            pl.col("right").fill_null(value=False),
-            pl.col("parsed").fill_null(value=False),
-            pl.col("failed").fill_null(value=True),
-        )
+    given = predictions.with_columns(answer=pl.when(~pl.col("failed")).then("answer"))
+    graded = canonical_answers(expected.join(given, on=keys, how="left", maintain_order="left"), key.equivalence)
+    right = _matches(graded, key.accepted, key.equivalence)
+    return graded.with_columns(
+        right=right,
+        outdated=_matches(graded, key.outdated, key.equivalence) & ~right,
+        parsed=pl.col("parsed").fill_null(value=False),
+        failed=pl.col("failed").fill_null(value=True),
     )
+
+
+def _matches(graded: pl.DataFrame, answers: pl.DataFrame, equivalence: Equivalence) -> pl.Series:
+    """Whether each answer is one of those listed for its probe, or names one of them."""
+    listed = answers.rename({"answer": "listed"})
+    pairs = graded.select("probe_id", "answer", "form").with_row_index("row").join(listed, on="probe_id")
+    hit = pl.col("answer") == pl.col("listed")
+    if equivalence.within:
+        named = pl.format(" {} ", "answer").str.contains(pl.format(" {} ", "listed"), literal=True)
+        hit |= (pl.col("form") == "short") & named
+    rows = pairs.filter(hit & (pl.col("listed") != ""))["row"].unique()
+    found = (
+        pl.Series("found", [False]).new_from_index(0, len(graded)) if len(graded) else pl.Series([], dtype=pl.Boolean)
+    )
+    return found.scatter(rows, True) if len(rows) else found
 
 
 def identify(catalog: Catalog, cell: Cell) -> Identity:

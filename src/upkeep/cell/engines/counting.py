@@ -357,7 +357,7 @@ def _count(job: CountJob, methods: Path, place: int, memories: dict[int, dict[st
     rounds = [msgspec.json.decode(line, type=Round) for line in Path(job.rounds).read_bytes().splitlines()]
     records = sum(len(round.probes) * cell.trials or len(round.documents) for round in rounds)
     tools = Tools(
-        prompt=get_prompt(cell.prompt, cell.prompt_text),
+        prompt=get_prompt(cell.prompt, cell.prompt_text, cell.examples),
         embedder=HashedWords() if cell.embedder_spec is not None else None,
         seed=cell.seed,
         threads=1,
