@@ -197,5 +197,11 @@ def _download(catalog: Catalog, model: str, spec: ModelSpec) -> Path:
             where=folder,
             remedy=f"try again with a network, or name a local folder under `models: {{{model}: ...}}`",
         ) from None
+    if not any(folder.glob("*.safetensors")):
+        raise UpkeepError(
+            f"{spec.location} has no weights as safetensors at {spec.revision}; pickles are not fetched",
+            where=folder,
+            remedy=f"save them anew and name their folder under `models: {{{model}: ...}}`; models/README.md says how",
+        )
     (folder / ".complete").touch()
     return folder
