@@ -331,3 +331,15 @@ def test_five_thousand_identities_read_each_file_once(root: Path, monkeypatch: p
     plans = {plan_identity(catalog, Cell("toy", "echo", f"v{i}", "m")) for i in range(5000)}
     assert len(plans) == 5000
     assert len(read) == len(set(read))
+
+
+def test_a_dataset_is_made_again_when_the_files_that_it_shares_with_another_are_others(root: Path) -> None:
+    for name in ("toy_control", "other"):
+        (root / "datasets" / name).mkdir()
+        (root / "datasets" / name / "dataset.yaml").write_text((root / "datasets/toy/dataset.yaml").read_text())
+    before = {name: plan_dataset(Catalog(root), name) for name in ("toy", "toy_control", "other")}
+    edit(root, "config/config.yaml", "process", "process, data: {toy.feed: mine}")
+    after = {name: plan_dataset(Catalog(root), name) for name in before}
+    assert [name for name in before if before[name] != after[name]] == ["toy", "toy_control"]
+    (root / "datasets/other/examples.yaml").write_text("[]")
+    assert plan_dataset(Catalog(root), "other") != after["other"]

@@ -415,8 +415,11 @@ def _plan_model(catalog: Catalog, model: str, dataset: str) -> str:
 
 
 def plan_dataset(catalog: Catalog, dataset: str) -> str:
-    """What a dataset is made from: its options and pins, the builders' code, and a local path in its place."""
-    own = {k: v for k, v in catalog.config.data.items() if k.partition(".")[0] == dataset}
+    """What a dataset is made from: its options and pins, the builders' code, and the user's own files.
+
+    A dataset may be made of another's files if its name begins with the other's: a control set of the same feed.
+    """
+    own = {k: v for k, v in catalog.config.data.items() if f"{dataset}_".startswith(f"{k.partition('.')[0]}_")}
     parts = {
         "spec": _plain(_part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, "src/upkeep/datasets"),

@@ -97,38 +97,57 @@ def split(texts: Iterable[str], limit: int, tokens: Tokens) -> Iterator[list[str
     any token has no piece.
     """
     for batch in _batches(texts):
-        for text, encoding in zip(batch, tokens.tokenizer.encode_batch(batch, add_special_tokens=False), strict=True):
-            yield _pieces(text, encoding.offsets, limit, tokens)
+        encoded = tokens.tokenizer.encode_batch(batch, add_special_tokens=False)
+        offsets = [encoding.offsets for encoding in encoded]
+        cut = [_pieces(text, places, limit) for text, places in zip(batch, offsets, strict=True)]
+        # A word without the space before it may have more tokens than within the text: all pieces are counted at once,
+        # and those texts are cut again that have too long a one.
+        counts = iter(tokens.count([piece for pieces in cut for piece in pieces]))
+        for text, places, pieces in zip(batch, offsets, cut, strict=True):
+            over = max([next(counts) for _ in pieces], default=0) > limit
+            yield _checked_pieces(text, places, limit, tokens) if over else pieces
 
 
-def _pieces(text: str, offsets: Sequence[tuple[int, int]], limit: int, tokens: Tokens) -> list[str]:
+Offsets = Sequence[tuple[int, int]]
+
+
+def _pieces(text: str, offsets: Offsets, limit: int) -> list[str]:
+    """The pieces, if each has as many tokens by itself as within the text."""
     if len(offsets) <= limit and text == text.strip():
         return [text] if offsets else []
     pieces: list[str] = []
     start = 0  # the first token of the piece
     while start < len(offsets):
-        piece, start = _piece(text, offsets, start, limit, tokens)
-        pieces += piece
+        piece, start = _piece(text, offsets, start, limit)
+        pieces += [piece] if piece else []
     return pieces
 
 
-def _piece(
-    text: str, offsets: Sequence[tuple[int, int]], start: int, limit: int, tokens: Tokens
-) -> tuple[list[str], int]:
-    """The piece that begins with the token `start` (none, where it is all white space), and the token after it."""
+def _checked_pieces(text: str, offsets: Offsets, limit: int, tokens: Tokens) -> list[str]:
+    """The pieces, each cut shorter until it has at most `limit` tokens by itself."""
+    pieces: list[str] = []
+    start, room = 0, limit
+    while start < len(offsets):
+        piece, end = _piece(text, offsets, start, room)
+        over = tokens.count([piece])[0] - limit if piece else 0
+        if over > 0 and end > start + 1:
+            room = max(1, end - start - over)
+            continue
+        if piece:
+            pieces += [piece] if over <= 0 else _halves(piece, limit, tokens)
+        start, room = end, limit
+    return pieces
+
+
+def _piece(text: str, offsets: Offsets, start: int, room: int) -> tuple[str, int]:
+    """The piece of at most `room` tokens that begins with the token `start` (empty, where it is all white space), and
+    the token after it."""
+    end = _end(text, offsets, start, room)
     first = offsets[start][0] if start else 0
-    room = limit
-    while True:
-        end = _end(text, offsets, start, room)
-        piece = text[first : offsets[end][0] if end < len(offsets) else len(text)].strip()
-        # A word without the space before it may have more tokens than within the text.
-        over = tokens.count([piece])[0] - limit
-        if over <= 0 or end == start + 1:
-            return ([piece] if over <= 0 else _halves(piece, limit, tokens)) if piece else [], end
-        room = max(1, end - start - over)
+    return text[first : offsets[end][0] if end < len(offsets) else len(text)].strip(), end
 
 
-def _end(text: str, offsets: Sequence[tuple[int, int]], start: int, room: int) -> int:
+def _end(text: str, offsets: Offsets, start: int, room: int) -> int:
     """The token after a piece of at most `room` tokens."""
     end = start + room
     if end >= len(offsets):

@@ -13,6 +13,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -190,7 +191,8 @@ def _read(options: Options, context: Context) -> tuple[Sequence[Snapshot], Mappi
         dumps[time] = context.required(f"wikidata_{time}", f"Wikidata's JSON dump of {date}")
         places[time] = context.required(f"wikipedia_{time}", f"English Wikipedia of {date}: XML, JSON lines or Parquet")
     files = [file for time in dates for file in (dumps[time], *wikipedia.files(places[time]))]
-    inputs = context.inputs([*files, *([views] if views else [])])
+    more = wikipedia.files(_articles(context)) if options.distractors else []
+    inputs = context.inputs(list(dict.fromkeys([*files, *more, *([views] if views else [])])))
     scratch = context.catalog.cache / "wikidata"
     return [
         wikidata.read(
@@ -212,8 +214,11 @@ def _distractors(options: Options, context: Context, golden: Mapping[str, object
         return iter(())
     from upkeep.datasets.evowiki.wikipedia import Wikipedia
 
-    path = context.required("distractors", "articles of English Wikipedia: XML, JSON lines or Parquet")
-    return Wikipedia(path, context.faults).sample(options.distractors, options.seed, golden)
+    return Wikipedia(_articles(context), context.faults).sample(options.distractors, options.seed, golden)
+
+
+def _articles(context: Context) -> Path:
+    return context.required("distractors", "articles of English Wikipedia: XML, JSON lines or Parquet")
 
 
 def _assistant(options: Options, context: Context) -> contextlib.AbstractContextManager[assistant.Assistant]:
