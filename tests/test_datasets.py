@@ -6,8 +6,10 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,10 @@ import polars as pl
 import pytest
 import yaml
 
+from upkeep import datasets
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Pair
-from upkeep.datasets import build_dataset, oaks_novel, store, tokens, validate
+from upkeep.datasets import build_dataset, embedding, leaks, oaks_novel, store, tokens, validate
 from upkeep.datasets.store import Built, Question, Stream
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
@@ -166,6 +169,18 @@ FAULTS: dict[str, tuple[Callable[[Built], dict[str, Any]], str]] = {
     "no such position": (
         lambda b: {"probes": at(at(b.probes, 2, "position", 3), 2, "probe_id", "a_q0@3")},
         "row 2, column `position`",
+    ),
+    "an id with its answer": (
+        lambda b: {
+            "probes": b.probes.with_columns(pl.col("probe_id", "question_id").str.replace("a_q0", "a_Here2")),
+            "gold": b.gold.with_columns(
+                pl.col("probe_id").str.replace("a_q0", "a_Here2"),
+                answers=pl.Series([["here"]] * 3 + [["B"]] * 3),
+                outdated=pl.Series([[]] * 6, dtype=pl.List(pl.String)),
+                phase=pl.lit(0, pl.Int32),
+            ),
+        },
+        "row 0, column `question_id`: the id tells the answer",
     ),
     "wrong probe id": (lambda b: {"probes": at(b.probes, 2, "probe_id", "a_q0@1x")}, "row 2, column `probe_id`"),
     "out of order": (
@@ -558,3 +573,78 @@ def test_the_town_of_the_last_handing_over_follows_the_order_of_the_text() -> No
     line = dict(oaks_novel.timelines(events, 5))[None]
     assert [state.value for state in line] == [None, None, "A", "A", "B"]
     assert [state.evidence for state in line] == [(), (), (1, 2), (1, 2), (2, 4)]
+
+
+# ---------------------------------------------------------------- ids
+
+
+@pytest.mark.parametrize(
+    ("id", "stream", "answers", "tells"),
+    [
+        ("code_numpy.linalg.Vecdot", "releases", ["vecdot"], True),
+        ("aws_q0001.yes2", "aws", ["yes"], True),
+        ("q_northern_sea_4", "s", ["Northern Sea"], True),
+        ("aws_q0001", "aws", ["AWS"], False),  # the stream is named anyway
+        ("babi_q3", "s", ["3", "three"], False),
+        ("yesterday_q1", "s", ["yes"], False),
+        ("s_q1", "other", ["Q"], False),
+        ("q1", "s", ["--"], False),
+    ],
+)
+def test_an_id_tells_an_answer_by_whole_words(id: str, stream: str, answers: list[str], tells: bool) -> None:
+    assert leaks.named(id, stream, answers) is tells
+
+
+def test_unlabelled_items_tell_nothing_by_their_ids_or_their_order() -> None:
+    slices = {"family": "x"}
+    items = [
+        store.Item(id=f"{family}_{n}", stream="a", text=f"{family} {n}?", answers=[family], slices=slices, position=at)
+        for family in ("known", "absent")
+        for n in range(50)
+        for at in (0, 1)
+    ]
+    drawn = store.unlabelled(items, 0)
+    assert drawn == store.unlabelled(items, 0) != store.unlabelled(items, 1)
+    assert sorted(item.text for item in drawn) == sorted(item.text for item in items)
+    new = {item.text: item.id for item in drawn}
+    assert all(new[item.text] == item.id for item in drawn), "one id a question"
+    assert sorted(new.values()) == [f"q{n:04d}" for n in range(100)]
+    early = [text for text, id in new.items() if id < "q0050"]
+    assert 15 < sum(text.startswith("known") for text in early) < 35
+
+
+def test_texts_without_a_word_are_all_alike_and_others_differ() -> None:
+    assert (embedding._lsa(["...", "!?"]) == 1).all()
+    assert embedding._lsa(["...", "one word"]).shape[0] == 2
+
+
+def indented(text: str, first: str, after: str) -> str:
+    """The code of a page from the line `first` to the line before `after`."""
+    return textwrap.dedent(text[text.index(first) : text.index(after)])
+
+
+def test_the_builder_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "add-a-dataset.md").read_text()
+    (tmp_path / "chairs.py").write_text(indented(page, '    """Who chairs what', "With `config/config.yaml`"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(datasets.BUILDERS, "chairs", "chairs")
+    folder = tmp_path / "datasets" / "chairs"
+    folder.mkdir(parents=True)
+    (folder / "dataset.yaml").write_text(indented(page, "    label: My chairs", "Inputs of your own are named"))
+    shutil.copytree(ROOT / "papers" / "evowiki", tmp_path / "papers" / "evowiki")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text(f"data: {{chairs.articles: {tmp_path / 'articles.jsonl'}}}")
+    article = '{{"date": "{}", "text": "{}"}}\n'
+    (tmp_path / "articles.jsonl").write_text(
+        article.format("8 May 2024", "Lena Orwick chairs the harbour board. " * 40)
+        + "broken\n"
+        + article.format("2024-06-01", "Ann Tell chairs the school board, and Ben Roe chairs the harbour board.")
+    )
+    repository = Catalog(tmp_path)
+    card = build_dataset(repository, "chairs", tmp_path / "out")
+    data = store.load(tmp_path / "out")
+    assert card.faults == {"broken_record": 1}
+    assert {*data.documents["timestamp"]} == {"2024-05-08", "2024-06-01"}
+    gold = {answers[0]: outdated for answers, outdated in data.gold.select("answers", "outdated").iter_rows()}
+    assert gold == {"Ben Roe": ["Lena Orwick"], "Ann Tell": []}
+    assert "3,819" in datasets.describe(repository, card)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import itertools
 import json
 import re
@@ -222,14 +223,17 @@ def test_two_cutoffs_without_a_document_between_them_are_two_questions(build: Bu
 
 
 def test_a_pair_is_found_by_its_ids_and_both_of_it_are_asked(minis: dict[str, Made]) -> None:
+    sides: set[tuple[str, str]] = set()
     for made in minis.values():
         pairs: dict[str, set[str]] = {}
         for row in made.rows:
             if row["form"] == "label":
-                stem, _, rest = row["probe_id"].partition(f".{row['slice_polarity']}")
-                assert rest, row["probe_id"]
-                pairs.setdefault(f"{stem} {rest}", set()).add(row["slice_polarity"])
-        assert all(found == {"yes", "no"} for found in pairs.values())
+                found = re.fullmatch(r"(.+\.pair\d+)([ab])(.*)", row["probe_id"])
+                assert found, row["probe_id"]
+                pairs.setdefault(f"{found[1]}{found[3]}", set()).add(row["slice_polarity"])
+                sides.add((found[2], row["slice_polarity"]))
+        assert all(both == {"yes", "no"} for both in pairs.values())
+    assert len(sides) == 4, "the id of a question tells its answer"
 
 
 def test_choices_and_pairs_are_made_anew_when_the_answer_changes(minis: dict[str, Made]) -> None:
@@ -241,6 +245,19 @@ def test_choices_and_pairs_are_made_anew_when_the_answer_changes(minis: dict[str
             versions.setdefault(stem, {}).setdefault(number.split(".")[0], set()).add(answer)
     assert all(len(answers) == 1 for numbers in versions.values() for answers in numbers.values())
     assert any(len(numbers) > 1 for numbers in versions.values())
+
+
+def test_a_right_answer_of_two_values_stands_among_wrong_ones_of_two(minis: dict[str, Made]) -> None:
+    double = 0
+    for made in minis.values():
+        for row in made.rows:
+            if row["form"] == "choice":
+                kinds = {" and " in option for option in row["options"]}
+                assert len(kinds) == 1, row["options"]
+                double += kinds == {True}
+        asked = {row["slice_polarity"] for row in made.rows if row["form"] == "label" and " and " in row["question"]}
+        assert asked in (set(), {"yes", "no"})
+    assert double
 
 
 def test_phases_count_the_changes_of_an_open_question(minis: dict[str, Made]) -> None:
@@ -522,9 +539,17 @@ def test_faults_of_an_xml_feed_are_named(tmp_path: Path) -> None:
     assert faults.counts["encoding"] == 1
 
 
-def test_a_folder_of_packed_files_is_one_feed_in_order_of_date(tmp_path: Path) -> None:
-    import gzip
+@pytest.mark.parametrize("suffix", ["csv", "xml", "jsonl"])
+def test_a_packed_feed_that_ends_early_is_named(tmp_path: Path, suffix: str) -> None:
+    feed = tmp_path / f"feed.{suffix}.gz"
+    text = "".join(["date,text\n", *(f"2024-01-01,text {n}\n" for n in range(5000))])
+    feed.write_bytes(gzip.compress(text.encode())[:-20])
+    faults = Faults({"broken_record": "skip"}, tmp_path)
+    with pytest.raises(UpkeepError, match=f"feed.{suffix}.gz: damaged"):
+        feeds.read(feed, False, 10**6, faults)
 
+
+def test_a_folder_of_packed_files_is_one_feed_in_order_of_date(tmp_path: Path) -> None:
     folder = tmp_path / "feed"
     folder.mkdir()
     (folder / "b.csv").write_text("date,text\n2024-03-01,March.\n2024-01-01,January.\n")
@@ -601,6 +626,25 @@ def test_unreadable_replies_cost_their_items_alone(
     monkeypatch.setattr(assistant, "Scripted", lambda script: Wordy(script, 10))
     made = build("evolveqa_aws_control_mini")
     assert 0 < made.card.probes < minis["evolveqa_aws_control_mini"].card.probes
+
+
+def test_a_question_whose_earlier_answers_nobody_judged_is_not_taken_for_one_without_outdated_ones(
+    build: Build, minis: dict[str, Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent: list[int] = []
+
+    def scripted(script: dict[str, Callable[[Any], Any]]) -> Scripted:
+        def stale(given: steps.Older) -> steps.Stale | None:
+            silent.append(len(silent))
+            return None if len(silent) % 3 == 0 else script["stale"](given)
+
+        return Scripted(script | {"stale": stale})
+
+    monkeypatch.setattr(assistant, "Scripted", scripted)
+    made, whole = build("evolveqa_aws_mini"), minis["evolveqa_aws_mini"]
+    assert made.card.statistics["left out: earlier answers not judged"] == len(silent) // 3 > 0
+    kinds = {row["probe_id"]: row["slice_change"] for row in whole.rows if row["form"] == "short"}
+    assert all(kinds[row["probe_id"]] == row["slice_change"] for row in made.rows if row["form"] == "short")
 
 
 def test_every_step_asks_for_what_it_is_given() -> None:

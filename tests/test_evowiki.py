@@ -1011,3 +1011,11 @@ def test_long_pages_are_split_and_the_evidence_is_the_piece_with_the_sentence(
         there = leaks.key(" ".join(text[id] for id in row["evidence"]))
         assert all(leaks.key(sentence) in there for sentence in row["context"])
     assert tokens.load().count([data.documents["text"][0]])[0] <= 16
+
+
+def test_neither_ids_nor_their_order_tell_the_level(tmp_path: Path) -> None:
+    catalog = Catalog(ROOT)
+    build_dataset(catalog, "evowiki_mini", tmp_path / "out")
+    levels = store.load(tmp_path / "out").gold["slice_level"].to_list()
+    half = levels[: len(levels) // 2]
+    assert all(0.25 < half.count(level) / levels.count(level) < 0.75 for level in set(levels))

@@ -264,7 +264,7 @@ def test_a_reader_gives_the_same_answers_about_changes(reader: Reader, asked: li
             assert old in question
             assert (one["answers"], one["outdated"]) == (["no"], ["yes"])
         else:
-            assert (one["answers"], one["outdated"]) == ([new], [old])
+            assert (one["answers"], one["outdated"]) == ([new], [old] if axis == "forward" else [])
             assert (old in question) == (axis == "backward")
 
 
@@ -626,7 +626,7 @@ def test_a_new_holder_gives_four_questions_and_a_new_value_two() -> None:
     assert [(one.question, one.answers, one.outdated) for one in found] == [
         ("As of 1 February 2026, who is the mayor of Oak?", ("Ann Lee",), ("Ben Day",)),
         ("As of 1 February 2026, is Ben Day still the mayor of Oak?", ("no",), ("yes",)),
-        ("As of 1 February 2026, who replaced Ben Day as the mayor of Oak?", ("Ann Lee",), ("Ben Day",)),
+        ("As of 1 February 2026, who replaced Ben Day as the mayor of Oak?", ("Ann Lee",), ()),
         ("Apart from being the mayor of Oak, what is Ann Lee known for?", ("judge of Elm",), ()),
         ("As of 1 February 2026, what is the toll of Oak?", ("7",), ("5",)),
         ("As of 1 February 2026, is the toll of Oak still 5?", ("no",), ("yes",)),
@@ -904,3 +904,10 @@ def test_evidence_is_of_the_month_of_its_article(mini: store.Dataset, asked: lis
         if one["slice_family"] in ("dir_acq", "temp_upd", "imp_rel"):
             assert {days[id][:7] for id in one["evidence"]} == {one["slice_month"]}
     assert mini.gold.filter(pl.col("slice_month") == "").is_empty()
+
+
+def test_neither_ids_nor_their_order_tell_the_family(asked: list[dict[str, Any]]) -> None:
+    assert all(re.fullmatch(r"q\d{4}", one["question_id"]) for one in asked)
+    half = Counter(one["slice_family"] for one in asked[: len(asked) // 2])
+    whole = Counter(one["slice_family"] for one in asked)
+    assert all(0.2 < half[family] / whole[family] < 0.8 for family in whole)

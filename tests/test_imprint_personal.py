@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 from collections import Counter
@@ -603,3 +604,49 @@ def test_users_of_one_name_are_told_apart_in_questions(
     data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, options={"horizonbench": 0})
     for stream, question in data.probes.select("stream", "question").iter_rows():
         assert f"({stream})" in question
+
+
+def test_a_row_that_lacks_a_field_is_a_fault_and_users_may_have_numbers(
+    releases_on_disk: dict[str, Path], tmp_path: Path
+) -> None:
+    (source,) = tables.files(releases_on_disk["horizonbench"] / "mental_state_graphs")
+    given = list(tables.rows(source, releases.HORIZONBENCH_COLUMNS, reading.Faults({}, tmp_path)))
+    lines = [
+        {name: row[name] for name in releases.HORIZONBENCH_COLUMNS} | {"user_id": n} for n, row in enumerate(given)
+    ]
+    del lines[1]["conversations"]
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    faults = reading.Faults({"broken_record": "skip"}, tmp_path)
+    read = releases.horizonbench(table, len(lines) - 1, 4, 0, faults, tokens.load(), 10**6)
+    assert [one.id for one in read.personas] == [f"horizonbench_{n}" for n in range(len(lines)) if n != 1]
+    assert faults.counts == {"broken_record": 1}
+    assert "line 2: no field `conversations`" in faults.places["broken_record"][0]
+
+
+def test_a_paraphrase_with_a_banned_word_is_left_out() -> None:
+    frame = steps.Frame("Ann likes tea", "favourite drink", "tea", "positive", [], "taste", [], [], ["leaf brew"])
+    fact = releases.Fact("Ann likes tea", "food", "drinks", (0,))
+    turn = releases.Turn("user", "I like tea.")
+    ann = releases.Persona("ann", "personamem_v2", "Ann", (releases.Session((turn,)),), (fact,), (0,))
+    author = families.Author(assistant.Scripted({}), [ann], dict.fromkeys(families.FAMILIES, 1), 1, 0, 0)
+    author.frames["ann", fact.claim] = frame
+    reply = steps.Candidate("Which leaf brew does Ann take?", "black tea")
+    assert author._drafted([(ann, fact, "ref_res")], [reply]) == []
+    assert author.left_out == {"ref_res, surface form in question": 1}
+    assert len(author._drafted([(ann, fact, "dir_acq")], [reply])) == 1
+
+
+def test_a_packed_table_that_ends_early_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv.gz"
+    table.write_bytes(gzip.compress(b"user_id\n" + b"ann\n" * 5000)[:-20])
+    with pytest.raises(UpkeepError, match=r"table\.csv\.gz: damaged"):
+        list(tables._csv(table, ["user_id"], reading.Faults({}, tmp_path), None, ["user_id"]))
+
+
+def test_neither_ids_nor_their_order_tell_the_family(asked: list[dict[str, Any]]) -> None:
+    assert all(re.fullmatch(r"q\d{4}", row["question_id"]) for row in asked)
+    first: dict[str, list[str]] = {}
+    for row in asked:
+        first.setdefault(row["stream"], []).append(row["slice_family"])
+    assert len({tuple(dict.fromkeys(found)) for found in first.values()}) > len(first) / 2, "an order of families"

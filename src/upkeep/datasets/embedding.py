@@ -7,6 +7,7 @@ needs no weights and no engine and always gives the same vectors, so the small d
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ def _lsa(texts: Sequence[str]) -> np.ndarray:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    if not any(re.search(r"\w", text) for text in texts):
+        return np.ones((len(texts), 1), np.float32)  # nothing tells them apart
     counted = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b").fit_transform(texts)
     wanted = min(DIMENSIONS, counted.shape[0] - 1, counted.shape[1] - 1)
     vectors = TruncatedSVD(wanted, random_state=0).fit_transform(counted) if wanted >= 2 else counted.toarray()

@@ -1,4 +1,4 @@
-"""No question may hold its own answer, and nothing that is asked may be among what a model was shown or trained on.
+"""No question and no id may hold its answer, and nothing that is asked may be among what a model was shown or taught.
 
 Builders leave such items out and count them; `store.check` refuses a dataset that has one.
 """
@@ -34,6 +34,20 @@ def tells(question: str, answers: Iterable[str]) -> bool:
 def _holds(asked: str, words: str) -> bool:
     alternative = f" {words} or " in asked or f" or {words} " in asked or f" or the {words} " in asked
     return f" {words} " in asked and not alternative
+
+
+def named(id: str, stream: str, answers: Iterable[str]) -> bool:
+    """Whether the id of a question holds one of its accepted answers, as whole words. Methods see ids.
+
+    Digits count for nothing (`yes1`, `q3`), and neither do the words of the stream's id, which is no secret.
+    """
+    known = _letters(stream).split()
+    words = f" {' '.join(word for word in _letters(id).split() if word not in known)} "
+    return any(len(answer) > 1 and f" {answer} " in words for answer in map(_letters, answers))
+
+
+def _letters(text: str) -> str:
+    return " ".join(re.findall(r"[^\W\d_]+", unicodedata.normalize("NFKC", text).casefold()))
 
 
 def shared(asked: Iterable[str], shown: Sequence[str]) -> list[int]:

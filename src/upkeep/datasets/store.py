@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -191,7 +192,7 @@ class Item:
     """A question that is asked at one point of a stream."""
 
     id: str
-    """Of the question; items that share it ask the same at several positions."""
+    """Of the question; items that share it ask the same at several positions. Methods see it: see `unlabelled`."""
     stream: str
     text: str
     answers: Sequence[str]
@@ -360,6 +361,20 @@ def collect(
     for name in names:
         columns[f"slice_{name}"], schema[f"slice_{name}"] = [item.slices[name] for item in items], pl.String()
     return documents, probes, pl.DataFrame(columns, schema=schema)
+
+
+def unlabelled(items: Sequence[Item], seed: int) -> list[Item]:
+    """The items in a drawn order, under ids that tell nothing of them (`q0000`, `q0001`, ...).
+
+    A method sees the id of a probe and the order of questions. Where these told the family, they would tell that the
+    answer is to abstain; made of the answer, they would tell that. Items that share an id share the new one.
+    """
+    drawn = list(items)
+    Random(f"order {seed}").shuffle(drawn)
+    numbers: dict[str, int] = {}
+    for item in drawn:
+        numbers.setdefault(item.id, len(numbers))
+    return [replace(item, id=f"q{numbers[item.id]:04d}") for item in drawn]
 
 
 def common_statistics(built: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]) -> dict[str, float]:
@@ -847,7 +862,7 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
 
 
 def _check_leaks(data: Built | Dataset, asked: pl.DataFrame, refuse: Callable[..., None]) -> None:
-    """No open question holds its own answer; no example and no training pair asks what is evaluated.
+    """No open question holds its own answer, no id tells one; no example and no training pair asks what is evaluated.
 
     A question that is asked again and again and holds its answer at some of the times only does not tell it.
     """
@@ -858,6 +873,11 @@ def _check_leaks(data: Built | Dataset, asked: pl.DataFrame, refuse: Callable[..
         pl.col("told").all().over("question")
     )
     refuse("gold", "answers", telling, "the question holds its answer", "a question that does not tell its answer")
+    written = asked.filter(pl.col("form") != "choice").select("row", "stream", "answers", found="question_id")
+    distinct = written.unique(["found", "answers"], keep="first", maintain_order=True)
+    told = [leaks.named(id, stream, answers) for _, stream, answers, id in distinct.iter_rows()]
+    telling = distinct.with_columns(told=pl.Series(told, dtype=pl.Boolean)).filter(pl.col("told").all().over("found"))
+    refuse("probes", "question_id", telling, "the id tells the answer", "an id that says nothing of it")
     questions = data.probes["question"].unique().to_list()
     for file, pairs in ((PAIRS, data.pairs), (EXAMPLES, data.examples)):
         for line in leaks.shared(questions, [pair.question for pair in pairs]):

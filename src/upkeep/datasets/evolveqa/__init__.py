@@ -4,9 +4,10 @@ Out of time-stamped documents: `feeds` reads them, `facts` finds entity, concept
 and answers, `steps` words what the assistant is asked, `world` makes a small invented feed.
 
 A question is asked at each cut-off date T at which it exists, at the position of the last document dated up to T; later
-documents have not arrived. Ids: `aws_q0007` (open), `aws_q0007.mcq1`, `aws_q0007.yes1` and `aws_q0007.no1` (a pair),
-where the number grows with each new gold answer; `.context`, `.date.<T>`, `.both.<T>` with hints. A cut-off with no
-document since the one before adds `.at.<T>`, for a question is asked once at a position.
+documents have not arrived. Ids: `aws_q0007` (open), `aws_q0007.mcq1`, `aws_q0007.pair1a` and `aws_q0007.pair1b` (which
+of them is right to affirm is drawn), where the number grows with each new gold answer; `.context`, `.date.<T>`,
+`.both.<T>` with hints. A cut-off with no document since the one before adds `.at.<T>`, for a question is asked once at
+a position.
 """
 
 from __future__ import annotations
@@ -208,11 +209,13 @@ def _items(
                     )
                 )
             if forms.pair is not None:
-                for polarity, text in (("yes", forms.pair.yes_question), ("no", forms.pair.no_question)):
+                halves = Random(f"evolveqa pair {options.seed} {id} {number}").sample("ab", 2)
+                texts = {"yes": forms.pair.yes_question, "no": forms.pair.no_question}
+                for half, (polarity, text) in sorted(zip(halves, texts.items(), strict=True)):
                     items.append(
                         replace(
                             common,
-                            id=f"{id}.{polarity}{number}{suffix[state.cutoff]}",
+                            id=f"{id}.pair{number}{half}{suffix[state.cutoff]}",
                             text=text,
                             options=["yes", "no"],
                             form="label",

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upkeep.datasets.reading import Distinct, Faults, iso_date, open_packed, records, usable
+from upkeep.datasets.reading import Distinct, Faults, iso_date, open_packed, records, usable, whole
 from upkeep.errors import UpkeepError
 
 _READ = (".json", ".jsonl", ".csv", ".rss", ".atom", ".xml")
@@ -125,7 +125,7 @@ def _entries(file: Path, faults: Faults) -> Iterator[tuple[str, Entry]]:
 
 def _from_csv(file: Path, faults: Faults) -> Iterator[tuple[str, Entry]]:
     """Rows of a CSV file with a header. Bytes that are not UTF-8 spoil their own row alone."""
-    with open_packed(file) as raw:
+    with whole(file), open_packed(file) as raw:
         rows = csv.reader((line.decode("utf-8-sig", "surrogateescape") for line in raw), strict=True)
         header: list[str] | None = None
         while True:
@@ -161,7 +161,7 @@ def _from_xml(file: Path, faults: Faults) -> Iterator[tuple[str, Entry]]:
     """Entries of an RSS or Atom feed. After damage feedparser reads on as well as it can."""
     import feedparser
 
-    with open_packed(file) as raw:
+    with whole(file), open_packed(file) as raw:
         feed = feedparser.parse(raw.read())
     fault = feed.get("bozo_exception")
     if isinstance(fault, feedparser.CharacterEncodingOverride | feedparser.CharacterEncodingUnknown):

@@ -199,11 +199,13 @@ def _states(
     }
     keys = [key for key in finals if older[key]]
     stale = shop.ask(steps.STALE, [steps.Older(texts[n], finals[n, s][0], tuple(older[n, s])) for n, s in keys])
-    outdated = {
-        key: tuple(older[key][i - 1] for i in sorted(set(reply.outdated)) if 1 <= i <= len(older[key]))
-        for key, reply in zip(keys, stale, strict=True)
-        if reply is not None
-    }
+    outdated: dict[tuple[int, int], tuple[str, ...]] = {}
+    for key, judged in zip(keys, stale, strict=True):
+        if judged is None:  # else it would be taken for a fact that was only added to
+            shop.counts["left out: earlier answers not judged"] += 1
+            del finals[key]
+        else:
+            outdated[key] = tuple(older[key][i - 1] for i in sorted(set(judged.outdated)) if 1 <= i <= len(older[key]))
     states: list[list[State]] = [[] for _ in texts]
     for n, mine in enumerate(answers):
         for cutoff in shop.options.cutoffs:

@@ -356,6 +356,12 @@ def script(world: World, seed: int) -> Script:
         Random(f"{seed} {question} {answer}").shuffle(drawn)
         return [value for value in dict.fromkeys([*first, *drawn]) if value not in answer.split(" and ")]
 
+    def alike(answer: str, wrong: Sequence[str]) -> list[str]:
+        """Wrong values two at a time where the right ones are two, so that the right one does not stand out."""
+        if " and " not in answer:
+            return list(wrong)
+        return [f"{a} and {b}" for a, b in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)] if len(wrong) > 1 else []
+
     def choice(given: steps.Sheet) -> steps.Choice:
         kind = asked(given.question).kind.values
         seen = {
@@ -367,13 +373,13 @@ def script(world: World, seed: int) -> Script:
         wrong = wrong_values(given.question, given.answer, first)[:3]
         if len(wrong) < 3:
             return steps.Choice("")
-        options = dict(zip("ABCD", [given.answer, *wrong], strict=True))
-        used = {letter: seen[value] for letter, value in options.items() if value in wrong and value in seen}
+        options = dict(zip("ABCD", [given.answer, *alike(given.answer, wrong)], strict=True))
+        used = {letter: seen[value] for letter, value in zip("BCD", wrong, strict=True) if value in seen}
         return steps.Choice(given.question, options, "A", used)
 
     def pair(given: steps.Answered) -> steps.Pair:
         line = asked(given.question)
-        wrong = wrong_values(given.question, given.answer)[:1]
+        wrong = alike(given.answer, wrong_values(given.question, given.answer))[:1]
         if not wrong:
             return steps.Pair("", "", "There is no other value.")
         about = f"the {line.kind.attribute} of {line.entity}?"

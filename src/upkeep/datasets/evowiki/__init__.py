@@ -125,7 +125,7 @@ def build(context: Context) -> Built:
     views = {entity: n for entity, n in current.entities.select("entity", "views").iter_rows() if n is not None}
     items = [_item(n, one, _golden(one, found, support), corpus, stream, views) for n, one in enumerate(asked)]
     return Built(
-        *store.collect([stream], items, measure),
+        *store.collect([stream], store.unlabelled(items, options.seed), measure),
         pairs=made,
         tokenizer=str(measure),
         chunk_tokens=options.chunk_tokens,

@@ -174,7 +174,7 @@ def _assemble(
     pairs, dropped = questions.distinct_pairs(pairs, items)
     left_out.update(dropped)
 
-    tables = store.collect(streams, items, measure)
+    tables = store.collect(streams, store.unlabelled(items, options.seed), measure)
     statistics = _statistics(entries, items, pairs, read, measure)
     statistics["candidates"] = findings.candidates
     statistics |= {f"left out: {reason}": count for reason, count in sorted(left_out.items()) if count}

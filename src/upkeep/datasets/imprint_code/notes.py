@@ -7,6 +7,7 @@ default role) becomes a token; the rest is text.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ _REFERENCES = re.compile(rf"\s*\({_REFERENCE}(?:[\s,;]+{_REFERENCE})*[\s,;]*\)(?
 """References at the end of a bullet, and whoever is thanked behind them."""
 _TITLED = re.compile(r"(?s).*<(?P<target>[^<>]+)>\s*\Z")
 _BRACED = re.compile(r"(?:[\w.]|\{\s*\w+(?:\s*,\s*\w+)*\s*\})+(?:\(\))?\Z")
+_MOST_BRACED = 64
+"""Names that one token may stand for; groups multiply."""
 _GROUP = re.compile(r"\{([^{}]*)\}")
 _ROLE = re.compile(r":([A-Za-z][\w.+:-]*?):`|`:([A-Za-z][\w.+:-]*?):(?!`)")
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([A-Za-z][\w.+:-]*?)[ \t]?::")
@@ -89,7 +92,8 @@ class _Writer:
         if "{" in text and _BRACED.match(text):
             parts = _GROUP.split(text)  # what stands between the groups, and what they hold, in turn
             choices = [part.split(",") if n % 2 else [part] for n, part in enumerate(parts)]
-            names = ["".join(one.strip() for one in chosen) for chosen in itertools.product(*choices)]
+            if math.prod(map(len, choices)) <= _MOST_BRACED:
+                names = ["".join(one.strip() for one in chosen) for chosen in itertools.product(*choices)]
         for n, name in enumerate(names):
             if len(self.tokens) > LAST - FIRST:  # more than there are marks: no sentence of notes has so many
                 self.text(f" {name} ")

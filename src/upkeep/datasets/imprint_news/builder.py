@@ -171,7 +171,7 @@ def _build(
         asked = unambiguous([*asked, *boundary], left)
         pairs = _pairs(corpus, helper, options.pairs_per_kilotoken, asked, left)
 
-        tables = store.collect([corpus.stream], _items(asked, corpus), tokens)
+        tables = store.collect([corpus.stream], store.unlabelled(_items(asked, corpus), options.seed), tokens)
         statistics: dict[str, float] = {"articles read": len(pages), "articles before de-duplication": len(cleaned)}
         statistics |= _of_corpus(cleaned, corpus, pairs, tokens)
         statistics |= {f"candidates: {family}": n for family, n in Counter(one.family for one in tried).items()}

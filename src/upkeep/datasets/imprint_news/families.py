@@ -173,7 +173,8 @@ def _axes(update: steps.Update, corpus: Corpus, n: int, evidence: tuple[int, ...
     yield candidate("forward", forward(update, day), update.after, old, evidence)
     yield candidate("negation", negation(update, day), "no", ("yes",), evidence)
     if update.kind == "A":
-        yield candidate("backward", backward(update, day), update.after, old, evidence)
+        # Nobody was the right answer before: who held the role is named in the question.
+        yield candidate("backward", backward(update, day), update.after, (), evidence)
         # Only where the corpus tells it, so that nothing is made up.
         if update.prior and (place := corpus.find(n, update.prior_quote or "")):
             both = tuple(sorted({*evidence, *place}))

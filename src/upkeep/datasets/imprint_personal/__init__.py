@@ -164,7 +164,8 @@ def _built(
         number = numbers[draft.persona.id, draft.family]
         numbers[draft.persona.id, draft.family] += 1
         items.append(_item(draft, number, corpora[draft.persona.id]))
-    tables = store.collect([corpora[p.id].stream for p in read.personas], items, measure)
+    streams = [corpora[p.id].stream for p in read.personas]
+    tables = store.collect(streams, store.unlabelled(items, options.seed), measure)
     statistics = corpus_statistics(list(corpora.values()))
     statistics |= supervision_statistics(
         [pair.question for pair in pairs], [pair.answer for pair in pairs], statistics, measure

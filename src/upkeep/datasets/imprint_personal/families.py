@@ -179,6 +179,9 @@ class Author:
             if leaks.tells(reply.question, [*answers, *outdated]):
                 self.left_out[f"{family}, answer in question"] += 1
                 continue
+            if family == "ref_res" and leaks.tells(reply.question, self._frame(persona, fact).surface_forms):
+                self.left_out["ref_res, surface form in question"] += 1
+                continue
             drafts.append(Draft(persona, family, reply.question.strip(), answers, (fact,), subtype, outdated))
         return drafts
 

@@ -154,7 +154,11 @@ def personamem(path: Path, table: str, count: int, seed: int, faults: Faults, mo
     """
     tables = files(path / table)
     read = Read(files=list(tables))
-    ids = dict.fromkeys(str(row["persona_id"]) for file in tables for row in rows(file, ["persona_id"], faults))
+    ids = dict.fromkeys(
+        str(row["persona_id"])
+        for file in tables
+        for row in rows(file, ["persona_id"], faults, None, PERSONAMEM_COLUMNS)
+    )
     picked = chosen([i for i in ids if i.strip()], count, f"imprint_personal personamem_v2 {seed}", path / table)
     by_persona: dict[str, list[dict[str, Any]]] = {id: [] for id in picked}
     for file in tables:
@@ -331,15 +335,15 @@ def horizonbench(path: Path, count: int, chunks: int, seed: int, faults: Faults,
     ids = [
         id
         for file in tables
-        for row in rows(file, ["user_id"], faults)
-        if (id := str(row["user_id"] or "").strip()) and distinct(id, row[""])
+        for row in rows(file, ["user_id"], faults, None, HORIZONBENCH_COLUMNS)
+        if row["user_id"] is not None and (id := str(row["user_id"])).strip() and distinct(id, row[""])
     ]
     picked = set(chosen(ids, count, f"imprint_personal horizonbench {seed}", path))
     for file in tables:
         again = Faults(dict.fromkeys(_ROW_FAULTS, "skip"), file)  # faults of the file's rows were taken note of above
         for row in rows(file, HORIZONBENCH_COLUMNS, again, picked):
-            if row["user_id"] in picked:
-                picked.remove(row["user_id"])
+            if (id := str(row["user_id"])) in picked:
+                picked.remove(id)
                 if persona := _horizonbench_persona(row, chunks, faults, tokens, most, read.left_out):
                     read.personas.append(persona)
     read.personas.sort(key=lambda persona: persona.id)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from upkeep.datasets.reading import Faults, open_packed, records
+from upkeep.datasets.reading import Faults, open_packed, records, whole
 from upkeep.errors import UpkeepError
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
@@ -37,30 +37,42 @@ def files(path: Path) -> list[Path]:
     return found
 
 
-def rows(path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None = None) -> Iterator[Row]:
+def rows(
+    path: Path,
+    columns: Sequence[str],
+    faults: Faults,
+    only: Collection[str] | None = None,
+    needed: Sequence[str] = (),
+) -> Iterator[Row]:
     """The rows of a table, each with its place under the key "" and `columns` beside it, in the order of the file.
 
     Args:
         columns: those to read; a missing value is None.
         only: values of the first column; other rows are passed over.
+        needed: columns that have to be there besides, for a later pass.
 
     Raises:
         UpkeepError: a column is missing; the file is no such table.
     """
     read = {".csv": _csv, ".parquet": _parquet}.get(path.suffix, _json)
-    for row in read(path, columns, faults, only):
+    for row in read(path, columns, faults, only, dict.fromkeys([*columns, *needed])):
         if only is None or str(row[columns[0]]) in only:
             yield row
 
 
-def _csv(path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None) -> Iterator[Row]:
+def _csv(
+    path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None, needed: Collection[str]
+) -> Iterator[Row]:
     before = csv.field_size_limit(MAX_FIELD)
     try:
         # Bytes that are no UTF-8 come through as lone surrogates, so that only their row is left out.
-        with io.TextIOWrapper(open_packed(path), "utf-8-sig", errors="surrogateescape", newline="") as file:
+        with (
+            whole(path),
+            io.TextIOWrapper(open_packed(path), "utf-8-sig", errors="surrogateescape", newline="") as file,
+        ):
             reader = csv.reader(file)
             header = next(reader, [])
-            _check_columns(path, columns, header)
+            _check_columns(path, needed, header)
             start = reader.line_num + 1
             while True:
                 where = f"{path}, line {start}"
@@ -86,18 +98,22 @@ def _csv(path: Path, columns: Sequence[str], faults: Faults, only: Collection[st
         csv.field_size_limit(before)
 
 
-def _json(path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None) -> Iterator[Row]:
+def _json(
+    path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None, needed: Collection[str]
+) -> Iterator[Row]:
     for where, record in records(path, dict[str, Any], faults):
-        if missing := [column for column in columns if column not in record]:
+        if missing := [column for column in needed if column not in record]:
             faults("broken_record", where, f"no field `{missing[0]}`", ", ".join(record))
         else:
             yield {"": where, **{column: record[column] for column in columns}}
 
 
-def _parquet(path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None) -> Iterator[Row]:
+def _parquet(
+    path: Path, columns: Sequence[str], faults: Faults, only: Collection[str] | None, needed: Collection[str]
+) -> Iterator[Row]:
     try:
         table = pl.scan_parquet(path)
-        _check_columns(path, columns, table.collect_schema().names())
+        _check_columns(path, needed, table.collect_schema().names())
         table = table.select(columns).with_row_index("")
         if only is not None:
             table = table.filter(pl.col(columns[0]).cast(pl.String).is_in(sorted(only)))
@@ -108,7 +124,7 @@ def _parquet(path: Path, columns: Sequence[str], faults: Faults, only: Collectio
         yield row | {"": f"{path}, row {row['']}"}
 
 
-def _check_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:
+def _check_columns(path: Path, columns: Collection[str], found: Sequence[str]) -> None:
     if missing := [column for column in columns if column not in found]:
         raise UpkeepError(
             f"no column `{missing[0]}`: not the release's format",
