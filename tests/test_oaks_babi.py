@@ -554,3 +554,12 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, content: bytes | No
 def test_the_suites_tokenizer_is_made_again_byte_for_byte(tmp_path: Path) -> None:
     assert tokens.train(tmp_path / "tokenizer.json").sha256 == tokens.load().sha256
     assert tokens.DEFAULT.stat().st_size < 300_000
+
+
+def test_a_chunk_whose_first_word_costs_more_without_its_space_keeps_the_space() -> None:
+    measure = tokens.load()
+    dearer = next(w for w in sorted(prose.vocabulary()) if measure.count([w])[0] > measure.count([f" {w}"])[0])
+    size = measure.count([f" {dearer}"])[0]
+    packer = tokens.Packer(size)
+    packer.add(f" {dearer}", size)
+    assert packer.texts(measure) == [f" {dearer}"]

@@ -208,6 +208,10 @@ class Packer:
             UpkeepError: the tokenizer counts a whole chunk above the limit although its sentences sum up to less.
         """
         texts = ["".join(chunk).strip() for chunk in self.chunks]
+        # A word without the white space before it may have a token more: such a chunk keeps it.
+        for position, size in enumerate(tokens.count(texts)):
+            if size > self.limit:
+                texts[position] = "".join(self.chunks[position]).rstrip()
         for position, size in enumerate(tokens.count(texts)):
             if size > self.limit:
                 raise UpkeepError(
