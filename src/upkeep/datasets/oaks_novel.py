@@ -178,8 +178,11 @@ def _write(
         told = [event.sentence for event in events if event.chunk == chunk]
         if chunk and rng.random() < 0.4:
             aspect = rng.choice(ASPECTS)
-            told.insert(rng.randrange(len(told) + 1), aspect.recalled.format(hero, rng.choice(states[aspect])))
-        room = options.chunk_tokens - sum(measure.count([f" {sentence}" for sentence in told]))
+            place, recalled = rng.randrange(len(told) + 1), aspect.recalled.format(hero, rng.choice(states[aspect]))
+            with_it = [*told[:place], recalled, *told[place:]]
+            # A flashback changes nothing, so it gives way to what does.
+            told = with_it if _size(with_it, measure) <= options.chunk_tokens else told
+        room = options.chunk_tokens - _size(told, measure)
         if room < 0:
             raise UpkeepError(
                 "the events do not fit into a chunk",
@@ -196,6 +199,10 @@ def _write(
             pieces.insert(place + before, f" {sentence}")
         texts.append("".join(pieces).strip())
     return texts
+
+
+def _size(sentences: Sequence[str], measure: tokens.Tokens) -> int:
+    return sum(measure.count([f" {sentence}" for sentence in sentences]))
 
 
 def _question(stream: Stream, n: int, text: str, states: list[str], line: list[State], rng: Random) -> Question:
