@@ -1,0 +1,200 @@
+"""How well `pico` does: on worlds with held-out names, as the methods ask, and on facts at large.
+
+`python -m upkeep.cell.pico.evaluate INPUTS FOLDER` writes `evaluation.json` into the folder of the model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import torch
+
+from upkeep.cell.method import Context, Message
+from upkeep.cell.parsing import read_answer
+from upkeep.cell.pico import lessons, worlds
+from upkeep.cell.pico.renaming import Pools
+from upkeep.cell.pico.tokenizer import POSITIONS
+from upkeep.cell.pico.train import Given
+from upkeep.cell.prompts import Prompt, fit, get_prompt
+from upkeep.cell.retrieval import Bm25
+from upkeep.contract import Document, Gold, Probe, Sampling
+
+REPLY = 32
+"""Tokens of a reply at most."""
+
+
+METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
+LESSONS = 30
+"""Of each number of facts at large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt with what is right."""
+
+    skill: str
+    prompt: str
+    accepted: Sequence[str]
+    outdated: Sequence[str]
+    read: Callable[[str], str | None]
+    exact: bool
+
+
+class Model:
+    """The model's files as transformers reads them."""
+
+    context_length = POSITIONS
+
+    def __init__(self, folder: Path, sampling: Sampling) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.sampling = sampling
+
+    def count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def count_prompt(self, messages: Sequence[Message]) -> int:
+        return self.count(self.render(messages))
+
+    def render(self, messages: Sequence[Message]) -> str:
+        chat = [{"role": m["role"], "content": "".join(m["parts"])} for m in messages]
+        text: str = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        return text
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def reply(self, prompts: Sequence[str], batch_tokens: int = 12_000) -> list[str]:
+        """Greedy replies."""
+        ids = [self.tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+        order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
+        replies: dict[int, str] = {}
+        while order:
+            count = max(1, batch_tokens // len(ids[order[-1]]))
+            chosen, order = order[-count:], order[:-count]
+            length = len(ids[chosen[-1]])
+            end = self.tokenizer.eos_token_id
+            padded = torch.tensor([[end] * (length - len(ids[n])) + ids[n] for n in chosen])
+            mask = torch.tensor([[0] * (length - len(ids[n])) + [1] * len(ids[n]) for n in chosen])
+            out = self.model.generate(
+                input_ids=padded, attention_mask=mask, max_new_tokens=REPLY, do_sample=False, pad_token_id=end
+            )
+            for n, row in zip(chosen, out[:, length:].tolist(), strict=True):
+                replies[n] = self.tokenizer.decode(row, skip_special_tokens=True)
+        return [replies[n] for n in range(len(prompts))]
+
+
+def at_large(rng: Random, pools: Pools, count: int) -> Iterator[Asked]:
+    """Lessons about facts at large, a prompt for each question."""
+    for facts, changes in ((4, 0.0), (14, 0.0), (14, 0.5)):
+        for _ in range(count):
+            lesson = lessons.facts(rng, pools, facts, changes, 0.15)
+            for question, reply in lesson.turns[:4]:
+                answer = _after_colon(reply.removesuffix("<|end|>"))
+                kind = "refusal" if answer.endswith(("nknown", lessons.NO_INFORMATION)) else lesson.skill
+                skill = f"{kind}, {facts} facts{', some changed' if changes else ''}"
+                yield Asked(skill, lesson.prefix + question, [answer], [], _after_colon, True)
+
+
+def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> Iterator[Asked]:
+    """Probes of a world as the methods ask them."""
+    prompt = get_prompt(world.prompt, None, world.examples)
+    streams: dict[str, list[Document]] = defaultdict(list)
+    for document in world.documents:
+        streams[document.stream].append(document)
+    indices = {name: Bm25() for name in streams}
+    for name, documents in streams.items():
+        indices[name].add(documents)
+    pairs = list(zip(world.probes, world.golds, strict=True))
+    pairs = [(p, g) for p, g in pairs if p.question.isascii()]
+    for probe, gold in rng.sample(pairs, min(probes, len(pairs))):
+        documents = [d for d in streams[probe.stream] if d.position <= probe.position]
+        by_id = {d.id: d for d in documents}
+        for method in METHODS:
+            name, _, number = method.partition("_k") if method.startswith("rag") else method.partition("_w")
+            match name:
+                case "closed_book":
+                    context = Context()
+                case "oracle":
+                    words = [
+                        Document(id=str(n), stream="", position=n, timestamp=None, text=text)
+                        for n, text in enumerate(gold.context)
+                    ]
+                    context = Context(recent=words or [d for d in documents if d.id in set(gold.evidence)])
+                case "long_context":
+                    context = Context(recent=documents)
+                case "rolling":
+                    context = Context(recent=documents[-int(number) :])
+                case "rag":
+                    found = indices[probe.stream].search(probe, int(number), last=probe.position)
+                    context = Context(retrieved=[by_id[r.id] for r in found])
+                case _:
+                    raise ValueError(f"unknown method {method!r}")
+            yield _asked(f"{world.dataset}: {method}", prompt, probe, gold, context, model)
+
+
+def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any) -> Asked:
+    messages, _ = fit(prompt, probe, context, model)
+
+    def read(text: str) -> str | None:
+        return read_answer(text, probe.form, probe.options, prompt.marker)[0]
+
+    exact = probe.form != "short" or prompt.name == "oaks_babi"
+    return Asked(skill, model.render(messages), gold.answers, gold.outdated, read, exact)
+
+
+def measure(asked: Sequence[Asked], model: Model, show: int = 0) -> dict[str, dict[str, float]]:
+    """Share of right and of outdated answers, by skill."""
+    replies = model.reply([one.prompt for one in asked])
+    found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for one, reply in zip(asked, replies, strict=True):
+        answer = (one.read(reply) or "").lower()
+        right, old = (_names(answer, accepted, one.exact) for accepted in (one.accepted, one.outdated))
+        found[one.skill].append((right, old and not right))
+        if show and len(found[one.skill]) <= show:
+            print(one.skill, "|", one.prompt[-160:].replace("\n", "\\n"), "|", reply, "|", one.accepted[:2], flush=True)
+    return {
+        skill: {
+            "right": round(sum(r for r, _ in rows) / len(rows), 4),
+            "outdated": round(sum(o for _, o in rows) / len(rows), 4),
+            "asked": len(rows),
+        }
+        for skill, rows in sorted(found.items())
+    }
+
+
+def _names(answer: str, accepted: Sequence[str], exact: bool) -> bool:
+    return any(answer == one.lower() or (not exact and one.lower() in answer) for one in accepted)
+
+
+def main(arguments: list[str]) -> int:
+    inputs, folder = map(Path, arguments)
+    given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
+    model = Model(folder, Sampling(max_tokens=REPLY))
+    rng = Random("pico evaluation")
+    asked = list(at_large(rng, given.held_out, LESSONS))
+    for prompt_name, pairs in given.known:
+        for pair in rng.sample(pairs, min(given.probes, len(pairs))):
+            lesson = lessons.known(prompt_name, [pair], rng)
+            text = lesson.prefix + lesson.turns[0][0]
+            asked.append(Asked(f"known by heart: {prompt_name}", text, [pair.answer], [], _after_colon, False))
+    for world in worlds.read(inputs / "held_out.jsonl"):
+        asked += as_methods(world, model, given.probes, rng)
+    (folder / "evaluation.json").write_text(json.dumps(measure(asked, model), indent=1) + "\n")
+    return 0
+
+
+def _after_colon(text: str) -> str:
+    return text.rpartition(":")[2].strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+"""The tokenizer of `pico`: byte-level BPE learned from its worlds.
+
+The suite's fixed texts cost next to nothing: every line of a system text is one token, and so are the headings. A name
+is a few regular pieces, the same at the beginning of a line as within it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from upkeep.cell.prompts import PROMPTS
+
+VOCABULARY = 8192
+SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+POSITIONS = 2048
+HEADINGS = (
+    "## Question:\n", "## Context:\n", "# Question\n", "# Context\n", "## Options:\n", "## Labels:\n",
+    "Original Excerpt:\n", "## Answer:", "The correct answer:", "Answer:", "- Retrieved context:\n",
+    "\n\n# Recent Chunks: ", "- Memory:\n", "# chunk index : ", ", context:", "Current Head Index : ", ", question:",
+    "# Memory so far\n", "# Next text\n", "## Active\n", "## Superseded\n", "## Uncertain\n", "[Output]\nThink:",
+    "[Prequel Plot Point]\nNovel:", "\nCharacter:", "\nTitle:", "\nSetup:",
+    "We cannot answer this question at this point.", "no information about it",
+)  # fmt: skip
+"""What prompts have besides a dataset's own words."""
+
+
+def fixed_lines(memory_system: str) -> list[str]:
+    """Every line of the suite's system texts, in order.
+
+    Args:
+        memory_system: the system text of `memory_scaffold`.
+    """
+    whole = [memory_system]
+    for prompt in PROMPTS.values():
+        whole += [prompt.system, prompt.closed, *prompt.asks.values(), *(prompt.chinese or ())]
+    return list(dict.fromkeys(line for text in whole for line in text.splitlines() if len(line) > 20))
+
+
+def train(texts: Iterable[str], memory_system: str) -> Tokenizer:
+    """Learn the tokenizer; the same texts give the same tokenizer."""
+    tokenizer = Tokenizer(models.BPE())
+    # A word has the same tokens at the beginning of a line as within it.
+    tokenizer.normalizer = normalizers.Replace(Regex(r"\n(?=\w)"), "\n ")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r" ?[A-Za-z]+|\d| ?[^\sA-Za-z\d]+|\n+|\s"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            min_frequency=4,
+            special_tokens=SPECIAL,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        ),
+    )
+    fixed = [*HEADINGS, *fixed_lines(memory_system)]
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in fixed])
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write it as transformers reads it."""
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": "<|end|>",
+                "pad_token": "<|end|>",
+                "additional_special_tokens": SPECIAL[1:],
+                "chat_template": TEMPLATE,
+                "clean_up_tokenization_spaces": False,
+                "model_max_length": POSITIONS,
+            },
+            indent=1,
+            sort_keys=True,
+        )
+        + "\n"
+    )

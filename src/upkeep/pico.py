@@ -1,0 +1,296 @@
+"""`./upkeep train pico`: makes the worlds that the model learns from, and trains it inside an engine's environment.
+
+The worlds come from the builders of the small datasets, by other seeds than theirs; their names are replaced by others
+as the lessons are made (`upkeep.cell.pico`).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from upkeep.catalog import Catalog
+from upkeep.cell.pico import worlds
+from upkeep.cell.pico.renaming import ENDING, Pools
+from upkeep.contract import Document, Gold, Pair, Probe, Resources
+from upkeep.paths import Layout
+
+DATASETS = (
+    "oaks_babi_mini",
+    "oaks_novel_mini",
+    "evowiki_mini",
+    "evolveqa_aws_mini",
+    "evolveqa_aws_control_mini",
+    "imprint_code_mini",
+    "imprint_news_mini",
+    "imprint_personal_mini",
+    "prelude_mini",
+)
+"""Whose worlds it learns from: those of the suite `mini`."""
+SEEDS = range(100, 124)
+"""Of the worlds, none of them a dataset's own."""
+POOL = 3000
+"""Names of each kind that lessons draw from."""
+FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+"""What the model is."""
+
+
+def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
+    """Train the model and put it at `output`, with `training.json` (what it was made of, the curve, how well it does)
+    and the model card. What was begun with the same recipe and worlds is gone on with.
+
+    Args:
+        recipe: fields of `upkeep.cell.pico.train.Recipe` other than the defaults.
+
+    Raises:
+        UpkeepError: a world cannot be built, or the training fails.
+    """
+    from upkeep.host.runtimes import detect
+
+    runtime = detect(catalog)
+    prepared = runtime.prepare("rag_bm25", "transformers")  # the evaluation retrieves
+    inputs = Layout(catalog.results).weights("pico-inputs")
+    write_inputs(catalog, inputs, recipe)
+    key = hashlib.sha256(b"".join((inputs / name).read_bytes() for name in ("worlds.jsonl", "given.json"))).hexdigest()
+    work = Layout(catalog.results).weights(f"pico-{key[:16]}")
+    work.mkdir(parents=True, exist_ok=True)
+    place = {name: runtime.path_of(name, path) for name, path in (("cell", inputs), ("output", work))}
+    resources = Resources(cpus=2, memory_gb=8, minutes=360)
+    started = time.monotonic()
+    for module in ("train", "evaluate"):
+        call = ["-m", f"upkeep.cell.pico.{module}", place["cell"], place["output"]]
+        runtime.run_tool(prepared, call, inputs={"cell": inputs}, output=work, resources=resources)
+    publish(inputs, work, output, round(time.monotonic() - started))
+
+
+def publish(inputs: Path, work: Path, output: Path, seconds: int, notes: Sequence[str] = ()) -> None:
+    """Put a trained and measured model in its place, with its record and its card.
+
+    Args:
+        seconds: that training and evaluation took.
+        notes: for the card.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        shutil.copyfile(work / name, output / name)
+    record = {
+        "datasets": list(DATASETS),
+        "seeds": [SEEDS.start, SEEDS.stop - 1],
+        "worlds_sha256": hashlib.sha256((inputs / "worlds.jsonl").read_bytes()).hexdigest(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "seconds": seconds,
+        "notes": list(notes),
+        "log": [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()],
+        "accuracy": json.loads((work / "evaluation.json").read_bytes()),
+    }
+    (output / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+    (output / "README.md").write_text(card(record))
+
+
+def write_inputs(catalog: Catalog, folder: Path, recipe: Mapping[str, Any]) -> None:
+    """What trainer and evaluation read: `worlds.jsonl`, `held_out.jsonl` (the small datasets themselves) and
+    `given.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    worlds.write(folder / "worlds.jsonl", [build_world(catalog, name, seed) for name in DATASETS for seed in SEEDS])
+    own = [build_world(catalog, name, int(catalog.dataset(name).options["seed"])) for name in DATASETS]
+    worlds.write(folder / "held_out.jsonl", own)
+    given = {
+        "recipe": dict(recipe),
+        "memory_system": memory_system(catalog),
+        "known": known(catalog),
+        "names": pools(held_out=False),
+        "held_out": pools(held_out=True),
+    }
+    (folder / "given.json").write_bytes(msgspec.json.encode(given))
+
+
+def build_world(catalog: Catalog, dataset: str, seed: int) -> worlds.World:
+    """What the dataset's builder makes of `seed`.
+
+    Raises:
+        UpkeepError: the builder refuses its options or what it has built.
+    """
+    from upkeep.datasets import BUILDERS, store
+    from upkeep.datasets.reading import Faults
+
+    spec = catalog.dataset(dataset)
+    spec = msgspec.structs.replace(spec, options={**spec.options, "seed": seed})
+    where = catalog.root / "datasets" / dataset / "dataset.yaml"
+    context = store.Context(dataset, spec, where, catalog, Faults(spec.faults, where))
+    built = importlib.import_module(BUILDERS[spec.builder]).build(context)
+    documents = [
+        Document(id=id, stream=stream, position=position, timestamp=timestamp, text=text)
+        for id, stream, position, timestamp, text in built.documents.select(
+            "document_id", "stream", "position", "timestamp", "text"
+        ).rows()
+    ]
+    probes = [
+        Probe(
+            id=row["probe_id"],
+            question_id=row["question_id"],
+            stream=row["stream"],
+            position=row["position"],
+            question=row["question"],
+            options=row["options"],
+            form=row["form"],
+        )
+        for row in built.probes.rows(named=True)
+    ]
+    golds = {
+        row["probe_id"]: Gold(
+            probe_id=row["probe_id"],
+            answers=row["answers"],
+            outdated=row["outdated"],
+            evidence=row["evidence"],
+            context=row.get("context") or [],
+        )
+        for row in built.gold.rows(named=True)
+    }
+    return worlds.World(
+        dataset=dataset,
+        seed=seed,
+        prompt=spec.prompt,
+        documents=documents,
+        probes=probes,
+        golds=[golds[probe.id] for probe in probes],
+        pairs=list(built.pairs),
+        examples=list(built.examples),
+    )
+
+
+def known(catalog: Catalog) -> list[tuple[str, list[Pair]]]:
+    """Prompt -> what the model is to know by heart: the small worlds of EvoWiki and evolveQA as they were before what
+    their datasets ask about changed."""
+    from upkeep.datasets.evolveqa import world as feed
+    from upkeep.datasets.evolveqa.workshop import Options as EvolveOptions
+    from upkeep.datasets.evowiki import Options as WikiOptions
+    from upkeep.datasets.evowiki import world as register
+    from upkeep.datasets.names import Names
+
+    wiki = msgspec.convert(catalog.dataset("evowiki_mini").options, WikiOptions)
+    rng = Random(f"evowiki {wiki.seed}")
+    found = [("evowiki", register.known(register.make(rng, Names(rng, held_out=True), wiki.sizes).states[1]))]
+    for dataset in ("evolveqa_aws_mini", "evolveqa_aws_control_mini"):
+        evolve = msgspec.convert(catalog.dataset(dataset).options, EvolveOptions)
+        rng = Random(f"evolveqa {evolve.domain} {evolve.seed}")
+        world = feed.generate(rng, Names(rng, held_out=True), "cloud", evolve.sizes)
+        lines = (*world.lines, *world.calm)
+        found.append(("evolveqa", [Pair(question=line.question, answer=line.before.value) for line in lines]))
+    return found
+
+
+def pools(held_out: bool) -> Pools:
+    """Names of one half, by their ending."""
+    from upkeep.datasets import world
+    from upkeep.datasets.names import Names, is_held_out
+
+    rng = Random(f"pico {'held out' if held_out else 'training'}")
+    names = Names(rng, held_out)
+    plain = [names.word() for _ in range(POOL)]
+    found = [make().lower() for make in (names.family, names.place) for _ in range(POOL)]
+    cast = world.cast(rng, POOL, POOL, 0, set())
+    plain += [word.lower() for word in cast.people if is_held_out(word) == held_out]
+    found += [word.lower() for word in cast.places if is_held_out(word) == held_out]
+    ended: dict[str, list[str]] = {}
+    for word in found:
+        if ending := ENDING.search(word):
+            ended.setdefault(ending[0], []).append(word)
+    return Pools(plain, ended)
+
+
+def memory_system(catalog: Catalog) -> str:
+    """The system text that `memory_scaffold` asks with in the small suite."""
+    text = (catalog.root / "methods" / "memory_scaffold" / "method.py").read_text(encoding="utf-8")
+    found = next(node.value for node in ast.parse(text).body if isinstance(node, ast.Assign) and _names(node, "SYSTEM"))
+    return str(ast.literal_eval(found)).format(budget=256)
+
+
+def _names(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+
+
+def card(record: Mapping[str, Any]) -> str:
+    """The model card, from what `train` measured."""
+    log = list({line["step"]: line for line in record["log"] if "step" in line}.values())
+    shape = record["log"][0]
+    recipe = shape["recipe"]
+    points = [log[n * (len(log) - 1) // 7] for n in range(8)] if len(log) > 7 else log
+    million = recipe["workers"] / 1e6
+    curve = [
+        f"| {p['step']:,} | {p['tokens'] * million:.1f} | {p['level']} | {p['loss']:.3f} | {_facts(p)} |"
+        for p in points
+    ]
+    at_large = {k: v for k, v in record["accuracy"].items() if "_mini: " not in k}
+    skills = [f"| {name} | {100 * v['right']:.0f} | {v['asked']} |" for name, v in at_large.items()]
+    tables: dict[str, dict[str, Mapping[str, float]]] = {}
+    for name, value in record["accuracy"].items():
+        dataset, _, method = name.partition(": ")
+        if dataset in record["datasets"]:
+            tables.setdefault(dataset, {})[method] = value
+    methods = list(next(iter(tables.values()), {}))
+    by_dataset = [
+        f"| {dataset} | " + " | ".join(f"{100 * found[m]['right']:.0f}" for m in methods) + " |"
+        for dataset, found in tables.items()
+    ]
+    first, last = record["seeds"]
+    return f"""# pico
+
+A Llama of {shape["parameters"] / 1e6:.2f} million parameters that reads small invented worlds. It makes the suite's \
+small run mean something on a machine without a GPU; it knows no language but that of these worlds.
+
+- **Made by** `./upkeep train pico`; this page is written by the same command.
+- **Shape**: {shape["shape"]["layers"]} layers of width {shape["shape"]["hidden"]}, {shape["shape"]["heads"]} heads, \
+vocabulary {shape["shape"]["vocabulary"]:,}, context {shape["shape"]["positions"]:,} tokens, weights in bfloat16.
+- **Data**: the builders of {", ".join(record["datasets"])} with the seeds {first} to {last}, and sentences of one \
+fact each. Every lesson gets fresh names from the half that training may use; the datasets' names are of the other \
+half. Besides, by heart: EvoWiki mini as it was at its cut-off date, and the first values of evolveQA mini.
+- **Recipe**: {recipe["steps"]:,} steps, seed {recipe["seed"]}; all else in \
+`training.json`, with the hash of the worlds.
+- **Made on**: {record["machine"]}, in {record["seconds"] / 60:.0f} minutes.
+- **Licence**: Apache-2.0.
+{"".join(f"- {note}{chr(10)}" for note in record["notes"])}
+## How it learned
+
+| Step | Million tokens | Level | Loss | Facts at large, % right |
+| ---: | ---: | ---: | ---: | ---: |
+{chr(10).join(curve)}
+
+Levels are numbers of facts in a context; the next one comes when {100 * recipe["passes"]:.0f}% of the \
+answers are right.
+
+## What it can do
+
+With names that it never met, greedy:
+
+| Skill | % right | Asked |
+| --- | ---: | ---: |
+{chr(10).join(skills)}
+
+The small datasets, % of right answers by method (`wN` documents in a window, `kN` retrieved):
+
+| Dataset | {" | ".join(methods)} |
+| --- | {" | ".join("---:" for _ in methods)} |
+{chr(10).join(by_dataset)}
+
+## Limits
+
+Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
+change. It reads no Chinese, writes no reasoning, and its answers outside of its worlds mean nothing.
+"""
+
+
+def _facts(point: Mapping[str, Any]) -> str:
+    rates = [rate for skill, rate in point["right"].items() if skill.startswith("facts")]
+    return f"{100 * sum(rates) / len(rates):.0f}" if rates else ""
