@@ -642,7 +642,7 @@ def build(context: Context) -> Built:
     if context.local is not None or context.spec.url is not None:
         return oaks_release.build(context)
     options = context.options(Options)
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     files = _prose_files(context, options)
     rng = Random(f"oaks_babi {options.seed}")
     words, own_prose = prose.vocabulary(), None

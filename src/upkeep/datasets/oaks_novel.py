@@ -232,7 +232,7 @@ def build(context: Context) -> Built:
         raise UpkeepError(
             "too few chunks for the plot", where=context.where, expected=f"at least {max(PHASES)}", found=options.chunks
         )
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     rng = Random(f"oaks_novel {options.seed}")
     told = itertools.chain.from_iterable((a.question, a.states, a.recalled, *a.told) for a in ASPECTS)
     taken = prose.vocabulary() | prose.words(told)

@@ -23,6 +23,7 @@ from upkeep.contract import Config, DatasetCard, DatasetSpec, FaultKind, Form, P
 from upkeep.datasets import leaks
 from upkeep.datasets.reading import Faults
 from upkeep.datasets.tokens import Tokens
+from upkeep.datasets.tokens import load as load_tokens
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
 
@@ -122,6 +123,14 @@ class Context:
     def path(self, text: str) -> Path:
         """A path as a user writes it: relative ones start at the repository."""
         return self.root / Path(text).expanduser()
+
+    def tokenizer(self, named: str | None) -> Tokens:
+        """The tokenizer of a builder's option `tokenizer`: a `tokenizer.json`, or the suite's own.
+
+        Raises:
+            UpkeepError: the file is missing or is no tokenizer.
+        """
+        return load_tokens(self.path(named) if named else None)
 
     def options(self, kind: type[T]) -> T:
         """The options of `dataset.yaml` as a typed record.
@@ -640,11 +649,8 @@ def load(folder: Path) -> Dataset:
     """
     card = read_card(folder)
     frames = {table: read_table(folder, table) for table in TABLES}
-    return Dataset(card, frames["documents"], frames["probes"], frames["gold"], *_read_pairs(folder, card))
-
-
-def _read_pairs(folder: Path, card: DatasetCard) -> tuple[list[Pair], list[Pair]]:
-    return read_pairs(folder, card), read_examples(folder, card)
+    pairs, examples = read_pairs(folder, card), read_examples(folder, card)
+    return Dataset(card, frames["documents"], frames["probes"], frames["gold"], pairs, examples)
 
 
 def read_table(folder: Path, table: str) -> pl.DataFrame:

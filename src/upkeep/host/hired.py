@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -214,20 +215,19 @@ class Hired:
             engine.close()
 
     def _engine(self) -> Path:
-        if not hasattr(self, "_shared"):
-            runtime = detect(self._catalog)
-            prepared = runtime.prepare("closed_book", self._spec.engine)
-            self._shared = self._stack.enter_context(SharedEngine(f"dataset-{self._dataset}", runtime, self._logs()))
-            assert self._weights.path is not None
-            resources = self._spec.resources or Resources()
-            self._wanted = Wanted(
-                _description(self._dataset, self._model, self._spec, resources),
-                Path(self._weights.path),
-                prepared,
-                resources,
-                self._spec.gpus,
-            )
-        return self._shared.folder(self._wanted)
+        shared, wanted = self._shared
+        return shared.folder(wanted)
+
+    @functools.cached_property
+    def _shared(self) -> tuple[SharedEngine, Wanted]:
+        """The container of local weights, and what is asked of it."""
+        runtime = detect(self._catalog)
+        prepared = runtime.prepare("closed_book", self._spec.engine)
+        assert self._weights.path is not None
+        resources = self._spec.resources or Resources()
+        description = _description(self._dataset, self._model, self._spec, resources)
+        wanted = Wanted(description, Path(self._weights.path), prepared, resources, self._spec.gpus)
+        return self._stack.enter_context(SharedEngine(f"dataset-{self._dataset}", runtime, self._logs())), wanted
 
     def _logs(self) -> Path:
         return Layout(self._catalog.results).log("engines", f"dataset-{self._dataset}")

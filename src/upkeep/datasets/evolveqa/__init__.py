@@ -63,7 +63,7 @@ def build(context: Context) -> Built:
     """
     options = context.options(Options)
     _check_cutoffs(context, options.cutoffs)
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     # All datasets of one domain share the feed and the replies: the control set asks again for what it leaves out.
     family = replace(context, name=f"evolveqa_{options.domain}")
     most, by_section = options.max_characters, options.domain == "who"

@@ -92,7 +92,7 @@ def build(context: Context) -> Built:
     """
     options = context.options(Options)
     _check(options, context)
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     snapshots, inputs = _read(options, context)
     current = snapshots[-1]
     found = levels(snapshots, options.replaced)

@@ -153,7 +153,7 @@ def _assemble(
         raise UpkeepError(
             "no new feature in the notes", where=context.where, expected="at least one", found=dict(left_out)
         )
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     streams, entries = _documents(_in_order(features, read), read, helper, options, measure)
 
     writer = Writer(left_out)

@@ -14,7 +14,6 @@ import polars as pl
 
 from upkeep.contract import Pair
 from upkeep.datasets import assistant, embedding, leaks, store
-from upkeep.datasets import tokens as tokenizers
 from upkeep.datasets.assistant import Assistant
 from upkeep.datasets.imprint_news import corpus as corpora
 from upkeep.datasets.imprint_news import families, world
@@ -110,7 +109,7 @@ def build(context: Context) -> Built:
         UpkeepError: wrong options or inputs, or nothing is left of them.
     """
     options = context.options(Options)
-    tokens = tokenizers.load(context.path(options.tokenizer) if options.tokenizer else None)
+    tokens = context.tokenizer(options.tokenizer)
     if options.source == "world":
         rng = Random(f"imprint_news {options.seed}")
         made = world.make(rng, Names(rng), options.towns)

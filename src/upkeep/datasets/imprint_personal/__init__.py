@@ -80,7 +80,7 @@ def build(context: Context) -> Built:
         UpkeepError: wrong options or inputs, or no assistant for inputs of one's own.
     """
     options = context.options(Options)
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     if options.source == "files":
         paths = {
             source: context.required(source.removesuffix("_v2"), expected)

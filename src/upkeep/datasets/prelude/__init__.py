@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from upkeep.contract import Pair
-from upkeep.datasets import leaks, store, tokens
+from upkeep.datasets import leaks, store
 from upkeep.datasets.prelude import library, release, world
 from upkeep.datasets.prelude.library import Shelf, Text
 from upkeep.datasets.prelude.release import CONSISTENT, LABELS, UNKNOWN, Entry
@@ -98,7 +98,7 @@ def _load(context: Context, options: Options, folder: Path, books: Path | None, 
     entries = release.read(splits, options.columns, options.values, context.faults)
     known = list({shelf.book(entry.book).id: shelf.book(entry.book) for entry in entries}.values())
     files, strangers = library.files_of(books, known) if books is not None else ({}, [])
-    measure = tokens.load(context.path(options.tokenizer) if options.tokenizer else None)
+    measure = context.tokenizer(options.tokenizer)
     texts = library.read(files, options.chunk_tokens, measure, context.faults)
 
     named_only = options.missing_books == "name_only"
