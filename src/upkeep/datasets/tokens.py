@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Encoding, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from upkeep.datasets import prose, world
 from upkeep.errors import UpkeepError
@@ -98,7 +98,7 @@ def split(texts: Iterable[str], limit: int, tokens: Tokens) -> Iterator[list[str
     """
     for batch in _batches(texts):
         encoded = tokens.tokenizer.encode_batch(batch, add_special_tokens=False)
-        offsets = [encoding.offsets for encoding in encoded]
+        offsets = [_Offsets(encoding) for encoding in encoded]
         cut = [_pieces(text, places, limit) for text, places in zip(batch, offsets, strict=True)]
         # A word without the space before it may have more tokens than within the text: all pieces are counted at once,
         # and those texts are cut again that have too long a one.
@@ -108,10 +108,23 @@ def split(texts: Iterable[str], limit: int, tokens: Tokens) -> Iterator[list[str
             yield _checked_pieces(text, places, limit, tokens) if over else pieces
 
 
-Offsets = Sequence[tuple[int, int]]
+class _Offsets:
+    """(start, end) of each token in its text. A few of them are asked for: the list of all costs more than encoding."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._of, self._count = encoding.token_to_chars, len(encoding)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, token: int) -> tuple[int, int]:
+        place: tuple[int, int] | None = self._of(token)
+        if place is None:
+            raise IndexError(token)
+        return place
 
 
-def _pieces(text: str, offsets: Offsets, limit: int) -> list[str]:
+def _pieces(text: str, offsets: _Offsets, limit: int) -> list[str]:
     """The pieces, if each has as many tokens by itself as within the text."""
     if len(offsets) <= limit and text == text.strip():
         return [text] if offsets else []
@@ -123,7 +136,7 @@ def _pieces(text: str, offsets: Offsets, limit: int) -> list[str]:
     return pieces
 
 
-def _checked_pieces(text: str, offsets: Offsets, limit: int, tokens: Tokens) -> list[str]:
+def _checked_pieces(text: str, offsets: _Offsets, limit: int, tokens: Tokens) -> list[str]:
     """The pieces, each cut shorter until it has at most `limit` tokens by itself."""
     pieces: list[str] = []
     start, room = 0, limit
@@ -139,7 +152,7 @@ def _checked_pieces(text: str, offsets: Offsets, limit: int, tokens: Tokens) -> 
     return pieces
 
 
-def _piece(text: str, offsets: Offsets, start: int, room: int) -> tuple[str, int]:
+def _piece(text: str, offsets: _Offsets, start: int, room: int) -> tuple[str, int]:
     """The piece of at most `room` tokens that begins with the token `start` (empty, where it is all white space), and
     the token after it."""
     end = _end(text, offsets, start, room)
@@ -147,7 +160,7 @@ def _piece(text: str, offsets: Offsets, start: int, room: int) -> tuple[str, int
     return text[first : offsets[end][0] if end < len(offsets) else len(text)].strip(), end
 
 
-def _end(text: str, offsets: Offsets, start: int, room: int) -> int:
+def _end(text: str, offsets: _Offsets, start: int, room: int) -> int:
     """The token after a piece of at most `room` tokens."""
     end = start + room
     if end >= len(offsets):

@@ -25,7 +25,7 @@ from upkeep.cell.pico.tokenizer import POSITIONS
 from upkeep.cell.pico.train import Given
 from upkeep.cell.prompts import Prompt, fit, get_prompt
 from upkeep.cell.retrieval import Bm25
-from upkeep.contract import Document, Gold, Probe, Sampling
+from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
 REPLY = 32
 """Tokens of a reply at most."""
@@ -94,9 +94,12 @@ class Model:
 
 def at_large(rng: Random, pools: Pools, count: int) -> Iterator[Asked]:
     """Lessons about facts at large, a prompt for each question."""
-    for facts, changes in ((4, 0.0), (14, 0.0), (14, 0.5)):
+    kinds: Sequence[tuple[Form, int, float]] = [
+        ("short", 4, 0.0), ("short", 14, 0.0), ("short", 14, 0.5), ("choice", 4, 0.0), ("label", 4, 0.0)
+    ]  # fmt: skip
+    for form, facts, changes in kinds:
         for _ in range(count):
-            lesson = lessons.facts(rng, pools, facts, changes, 0.15)
+            lesson = lessons.facts(rng, pools, facts, changes, 0.15, form)
             for question, reply in lesson.turns[:4]:
                 answer = _after_colon(reply.removesuffix("<|end|>"))
                 kind = "refusal" if answer.endswith(("nknown", lessons.NO_INFORMATION)) else lesson.skill

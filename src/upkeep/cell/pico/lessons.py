@@ -33,11 +33,20 @@ class Lesson:
     """(the rest of the prompt, the reply)"""
 
 
-def render(prompt: Prompt, context: Context, asked: Sequence[tuple[Probe, str]], skill: str) -> Lesson:
+def render(
+    prompt: Prompt,
+    context: Context,
+    asked: Sequence[tuple[Probe, str]],
+    skill: str,
+    values: Mapping[tuple[int, str], str] | None = None,
+) -> Lesson:
     """The lesson that asks these probes, all of one form, over one context; each comes with its answer.
 
-    Where there is something to read, a choice says the option's text before its letter: so it is found as an open
-    answer is, and the letter after that.
+    Where there is something to read, what it tells is said before it is judged: a choice gives the option's text before
+    its letter, a label the value that holds. So both are found as an open answer is, and compared after that.
+
+    Args:
+        values: by position and question, what holds of that which a label's question claims.
     """
     turns = []
     prefix = ""
@@ -45,7 +54,9 @@ def render(prompt: Prompt, context: Context, asked: Sequence[tuple[Probe, str]],
         system, user = prompt.messages(probe, context)
         *shown, question = user["parts"]
         prefix = f"<|system|>{''.join(system['parts'])}<|end|><|user|>{''.join(shown)}"
-        reason = f" {_option(probe, answer)}\n" if probe.form == "choice" and context else ""
+        held = (values or {}).get((probe.position, probe.question))
+        found = _option(probe, answer) if probe.form == "choice" else held
+        reason = f" {found}\n" if found and context else ""
         turns.append((f"{question}<|end|><|assistant|>", f"{reason}{prompt.target(answer)}<|end|>"))
     return Lesson(skill, prefix, turns)
 
@@ -122,14 +133,16 @@ REFUSALS: Mapping[str, str] = {"oaks_babi": "Unknown", "evowiki": "unknown"}
 NO_INFORMATION = "no information about it"
 
 
-def facts(rng: Random, pools: Pools, count: int, changes: float, refusals: float, plain: bool = False) -> Lesson:
+def facts(
+    rng: Random, pools: Pools, count: int, changes: float, refusals: float, form: Form = "short", plain: bool = False
+) -> Lesson:
     """Sentences of one fact each, in documents, and a question for each fact.
 
     Args:
         count: facts, those told twice counted once.
         changes: share of the facts that are told again with another value.
         refusals: share of questions about what is not told.
-        plain: whether all questions are open, and all documents in order.
+        plain: whether all documents come in order.
     """
     used = set[str]()
 
@@ -185,9 +198,9 @@ def facts(rng: Random, pools: Pools, count: int, changes: float, refusals: float
     documents = [
         Document(id=str(n), stream="", position=first + n, timestamp=None, text=text) for n, text in enumerate(groups)
     ]
-    form: Form = "short" if plain else rng.choices(("short", "label", "choice"), (8, 1, 2))[0]
     prompt_name = rng.choice(_OPEN if form == "short" else _TESTED if form == "label" else (*_TESTED, "oaks_novel"))
     asked: list[tuple[Probe, str]] = []
+    holds: dict[tuple[int, str], str] = {}
     for relation, subject, _ in rng.sample(told, min(MOST, len(told))):
         answer: str | None = value_of[subject, relation.told]
         refuse = rng.random() < refusals
@@ -204,6 +217,7 @@ def facts(rng: Random, pools: Pools, count: int, changes: float, refusals: float
             others = [v for v in values[relation.values] if v != answer]
             yes = rng.random() < 0.5 or not others
             question = relation.claimed.format(subject, answer if yes else rng.choice(others))
+            holds[documents[-1].position, question] = answer
             reply = "yes" if yes else "no"
         else:
             others = sorted({v for v in values[relation.values] if v != answer})
@@ -216,9 +230,9 @@ def facts(rng: Random, pools: Pools, count: int, changes: float, refusals: float
             reply = string.ascii_uppercase[options.index(answer or unknown)]
         asked.append((_probe(question, form, options, documents[-1].position), reply))
     if not asked:
-        return facts(rng, pools, count, changes, refusals)
+        return facts(rng, pools, count, changes, refusals, form, plain)
     layout = rng.random()
-    if plain or layout < 0.6:
+    if plain or layout < 0.6 or (changes and layout >= 0.7):  # out of order, the latest value cannot be told
         context = Context(recent=documents)
     elif layout < 0.7:
         latest = {(subject, relation.told): relation.told.format(subject, new) for relation, subject, new in lines}
@@ -226,7 +240,7 @@ def facts(rng: Random, pools: Pools, count: int, changes: float, refusals: float
     else:
         rng.shuffle(documents)
         context = Context(retrieved=documents)
-    return render(get_prompt(prompt_name), context, asked, f"facts {form}")
+    return render(get_prompt(prompt_name), context, asked, f"facts {form}", holds)
 
 
 ACTIVE = "## Active\n"
@@ -318,6 +332,8 @@ class Group:
     documents: Sequence[Document]
     """Those that have arrived."""
     probes: Sequence[tuple[Probe, Gold]]
+    holds: Mapping[tuple[int, str], str]
+    """The value that holds, by the position and the text of a label's question about it."""
 
 
 def groups(world: World) -> list[Group]:
@@ -330,10 +346,36 @@ def groups(world: World) -> list[Group]:
         if probe.question.isascii():
             found.setdefault((probe.stream, probe.position, probe.form), []).append((probe, gold))
     prompt = get_prompt(world.prompt, None, world.examples)
+    holds = _values(world)
     return [
-        Group(world, prompt, [d for d in streams[stream] if d.position <= position], probes)
+        Group(world, prompt, [d for d in streams[stream] if d.position <= position], probes, holds)
         for (stream, position, _), probes in found.items()
     ]
+
+
+_ASKING = frozenset(("what", "who", "which", "where", "whom", "in", "for"))
+
+
+def _values(world: World) -> dict[tuple[int, str], str]:
+    """By a label's position and question, the answer of the open question that says nothing else, where there is one
+    over the same documents: `Is 3 days the storage time of Foclai?`, `What is the storage time of Foclai?`."""
+
+    def words(text: str) -> frozenset[str]:
+        return frozenset(re.findall(r"[\w.]*\w", text.lower()))
+
+    open_ones: dict[tuple[str, tuple[str, ...]], list[tuple[frozenset[str], str]]] = {}
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        if probe.form == "short" and gold.evidence:
+            place = (probe.stream, tuple(sorted(gold.evidence)))
+            open_ones.setdefault(place, []).append((words(probe.question) - _ASKING, _preferred(gold.answers)))
+    found = {}
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        if probe.form == "label":
+            mine = words(probe.question)
+            near = open_ones.get((probe.stream, tuple(sorted(gold.evidence))), [])
+            if values := [value for asked, value in near if asked <= mine]:
+                found[probe.position, probe.question] = values[0]
+    return found
 
 
 def reading(
@@ -405,7 +447,7 @@ def reading(
         asked = [*told, *untold[: max(1, len(told) // 3)]]
     if not asked:
         return closed(group, rng, pools, names)
-    return _renamed(render(prompt, context, asked, skill), renamer(pools, names, rng))
+    return _renamed(render(prompt, context, asked, skill, group.holds), renamer(pools, names, rng))
 
 
 def _ordered(group: Group) -> bool:

@@ -29,7 +29,7 @@ from upkeep.cell.pico import lessons, tokenizer, worlds
 from upkeep.cell.pico.lessons import Lesson
 from upkeep.cell.pico.network import Llama, Shape
 from upkeep.cell.pico.renaming import Pools, invented, renamer, texts
-from upkeep.contract import Pair
+from upkeep.contract import Form, Pair
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -75,7 +75,7 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 GATE = "facts short"
 """The skill that decides when the curriculum goes on."""
 PLAIN = 2
-"""Levels with nothing but open questions and documents in order."""
+"""Levels with nothing but facts at large, in order; the first of them has nothing but open questions."""
 SHARES = {"short": 3.0, "choice": 2.0, "label": 0.7}
 """How often a dataset's probes of a form are asked: what is read comes before what is judged."""
 LEVELS = (4, 8, 14, 22)
@@ -203,9 +203,12 @@ class Teacher:
             # Easier levels come back now and then.
             count = LEVELS[min(level, len(LEVELS) - 1)] if rng.random() < 0.7 else rng.choice(LEVELS[: level + 1])
             count = max(2, count - rng.randrange(1 + count // 3))
+            form: Form = rng.choices(("short", "choice", "label"), (4, 2, 2))[0] if level else "short"
+            if form != "short":  # first to find and then to judge is learned of few facts
+                count = min(count, rng.choice((2, 3, 4, 8)))
             if level < PLAIN:
-                return lessons.facts(rng, self.pools, count, 0.0, 0.0, plain=True)
-            return lessons.facts(rng, self.pools, count, rng.choice((0.0, 0.0, 0.4)), 0.12)
+                return lessons.facts(rng, self.pools, count, 0.0, 0.0, form, plain=True)
+            return lessons.facts(rng, self.pools, count, rng.choice((0.0, 0.0, 0.4)), 0.12, form)
         if self.known and rng.random() < 0.08:
             prompt, pairs = rng.choice(self.known)
             return lessons.known(prompt, pairs, rng)
