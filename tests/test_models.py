@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -18,6 +23,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Attention, ModelSpec
 from upkeep.errors import UpkeepError
 from upkeep.identity import MODEL
+from upkeep.new import card_of, new_model
 
 CATALOG = Catalog(ROOT)
 CARDS = {name: CATALOG.model(name) for name in CATALOG.models}
@@ -228,3 +234,111 @@ def test_weights_that_are_a_pickle_are_refused_with_the_way_round(
             fetch(monkeypatch, tmp_path, "contriever", hub)
         assert "models: {contriever:" in str(error.value)
     assert len(hub.asked) == 2
+
+
+# ---------------------------------------------------------------- a model of one's own
+
+
+def _weights(folder: Path, **config: object) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 512, "dtype": "bfloat16"} | config))
+    return folder
+
+
+class _Models(BaseHTTPRequestHandler):
+    """A server that says what it serves."""
+
+    served: ClassVar[list[dict[str, object]]] = []
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/v1/models" else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps({"object": "list", "data": self.served}).encode())
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Models) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+def test_a_folder_of_weights_takes_the_place_of_the_suites_model(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = card_of(repository, str(_weights(tmp_path / "My Model-2B")))
+    assert name == "my-model-2b"
+    assert card_of(repository, str(tmp_path / "My Model-2B")) == name, "the card is written once"
+    before = Catalog(repository).cells(Catalog(repository).suite("mini"))
+    monkeypatch.setenv("UPKEEP_MODEL", name)
+    catalog = Catalog(repository)
+    spec = catalog.model(name)
+    assert (spec.context_length, spec.engine, spec.dtype, spec.gpus) == (512, "transformers", "float32", 0)
+    cells = catalog.cells(catalog.suite("mini"))
+    assert [replace(c, model=c.model.replace("pico", name)) for c in before] == cells
+    assert {c.model for c in cells} == {"none", name, f"{name}+sft.lora_tiny"}
+
+
+def test_a_model_on_gpus_keeps_its_number_type(repository: Path, tmp_path: Path) -> None:
+    inner = {"max_position_embeddings": 9, "torch_dtype": "float16"}
+    folder = _weights(tmp_path / "m", max_position_embeddings=None, text_config=inner)
+    new_model(repository, str(folder), 2)
+    spec = Catalog(repository).model("m")
+    assert (spec.context_length, spec.engine, spec.dtype, spec.gpus) == (9, "vllm", "float16", 2)
+
+
+def test_a_server_takes_the_place_of_the_suites_model_and_is_not_trained(
+    repository: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _Models.served = [{"id": "Org/Thing-7B", "max_model_len": 4096}, {"id": "adapter", "parent": "Org/Thing-7B"}]
+    name = card_of(repository, server)
+    assert card_of(repository, f"{server}/") == name
+    monkeypatch.setenv("UPKEEP_MODEL", name)
+    catalog = Catalog(repository)
+    spec = catalog.model(name)
+    assert spec.endpoint is not None and spec.endpoint.key is None and spec.endpoint.model == "Org/Thing-7B"
+    assert (spec.location, spec.context_length) == (server, 4096)
+    assert {c.model for c in catalog.cells(catalog.suite("mini"))} == {"none", name}
+
+
+def test_a_model_of_the_hub_is_pinned_to_the_commit_it_has_now(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    asked = []
+    commit = "0123456789abcdef0123456789abcdef01234567"
+
+    def model_info(self: object, name: str, revision: str | None) -> SimpleNamespace:
+        asked.append((name, revision))
+        return SimpleNamespace(sha=commit)
+
+    folder = _weights(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(folder / "config.json"))
+    assert card_of(repository, "Org/Thing-7B@main") == "thing-7b"
+    spec = Catalog(repository).model("thing-7b")
+    assert asked == [("Org/Thing-7B", "main")]
+    assert (spec.source, spec.location, spec.revision, spec.context_length) == ("hub", "Org/Thing-7B", commit, 512)
+
+
+def test_what_is_no_model_is_refused_by_its_place(repository: Path, tmp_path: Path, server: str) -> None:
+    (tmp_path / "empty").mkdir()
+    _Models.served = [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 1}]
+    for place, said in (
+        (str(tmp_path / "empty"), "config.json"),
+        (str(tmp_path / "nothing"), "a folder of weights"),
+        (str(_weights(tmp_path / "endless", max_position_embeddings=None)), "max_position_embeddings"),
+        (server, "one model with id"),
+        (server.replace("/v1", "/v2"), "no answer from the server"),
+    ):
+        with pytest.raises(UpkeepError, match=said):
+            card_of(repository, place)
+    new_model(repository, str(_weights(tmp_path / "pico2")), 0)
+    with pytest.raises(UpkeepError, match="there already"):
+        new_model(repository, str(_weights(tmp_path / "other") / ".." / "pico2"), 0)
+    assert card_of(repository, "pico") == "pico"

@@ -164,7 +164,7 @@ class Catalog:
             config = msgspec.structs.replace(config, **_given(chosen))
         overrides = {
             name: value
-            for name in ("suite", "runtime", "base_image", "results", "cache")
+            for name in ("suite", "model", "runtime", "base_image", "results", "cache")
             if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
         }
         try:
@@ -274,10 +274,19 @@ class Catalog:
                 method, _, variant = method_and_variant.partition("/")
                 card = self.method(method)
                 for v in [variant] if variant else card.variants:
-                    for model in choice.models if card.model else ["none"]:
+                    for model in self._models(choice) if card.model else ["none"]:
                         cell = Cell(dataset, method, v, model)
                         self.check(cell)
                         yield cell
+
+    def _models(self, choice: CellChoice) -> Iterable[str]:
+        """The models of a choice; where one takes their place, that one, trained as they are. What is behind an
+        endpoint is not trained."""
+        if self.config.model is None:
+            return choice.models
+        trainings = dict.fromkeys(model.partition("+")[1:] for model in choice.models)
+        untrained = self.spec(self.config.model).source == "endpoint"
+        return [self.config.model + "".join(training) for training in trainings if not (untrained and any(training))]
 
     def artifact_of(self, cell: Cell) -> ArtifactCell | None:
         """The memory that a cell reads, if its method keeps one."""

@@ -94,6 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("-f", "--follow", action="store_true", help="go on printing what comes, until it has ended")
     logs.add_argument("--full", action="store_true", help="all of it, in place of the end")
 
+    for one in (run, setup, plan, doctor, status, logs):
+        one.add_argument(
+            "--model", help="in place of every model of the suite: one of `list models`, a folder, ORG/NAME, or a URL"
+        )
+
     command("test", _test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
     check = command("check", _check, "formatter, linter, type checker, snakemake --lint")
@@ -131,16 +136,21 @@ def _parser() -> argparse.ArgumentParser:
 
     score = command("score", _score, "score the complete cells of a suite")
     score.add_argument("--suite")
+    score.add_argument("--model", help="in place of every model of the suite")
 
     report = command("report", _report, "tables, figures and the page from the scores")
     report.add_argument("--suite")
+    report.add_argument("--model", help="in place of every model of the suite")
 
     validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
     validate.add_argument("path", type=Path)
 
-    new = command("new", _new, "start a method of your own")
-    new.add_argument("what", choices=["method"])
-    new.add_argument("name")
+    new = command("new", _new, "start a method of your own, or write the card of a model of your own")
+    new.add_argument("what", choices=["method", "model"])
+    new.add_argument(
+        "name", help="of the method; of a model its folder, ORG/NAME[@REVISION] of a hub, or the URL of a server"
+    )
+    new.add_argument("--gpus", type=_count, default=0, metavar="N", help="that the model needs; default: none")
 
     listing = command("list", _list, "what there is: methods, models, datasets, suites, or the cells of a suite")
     listing.add_argument("what", choices=["methods", "models", "datasets", "suites", "cells"])
@@ -155,6 +165,10 @@ def _catalog(arguments: argparse.Namespace) -> Catalog:
 
     if suite := getattr(arguments, "suite", None):
         os.environ["UPKEEP_SUITE"] = suite  # its seed and trials are part of what its cells are
+    if model := getattr(arguments, "model", None):
+        from upkeep.new import card_of
+
+        os.environ["UPKEEP_MODEL"] = card_of(arguments.root.resolve(), model)
     return Catalog(arguments.root.resolve(), arguments.config)
 
 
@@ -474,9 +488,14 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from upkeep.new import new_method
+    from upkeep.new import new_method, new_model
 
-    for path in new_method(arguments.root.resolve(), arguments.name):
+    root = arguments.root.resolve()
+    if arguments.what == "model":
+        card = new_model(root, arguments.name, arguments.gpus)
+        print(f"{card}\nnext: read it, then `./upkeep run mini --model {card.stem}`")
+        return 0
+    for path in new_method(root, arguments.name):
         print(path)
     print(f"next: write methods/{arguments.name}/method.py, then `./upkeep test -k {arguments.name}`")
     return 0

@@ -587,6 +587,8 @@ class Config(Record, frozen=True, kw_only=True):
     """`config/config.yaml`; a user's own file may override any field."""
 
     suite: str = "mini"
+    model: str | None = None
+    """A model that takes the place of every one of the suite."""
     runtime: Literal["auto", "docker", "podman", "apptainer", "process"] = "auto"
     cells_per_job: Positive = 10
     """Cells of one model that share a job and a loaded engine."""

@@ -98,6 +98,7 @@ ENDPOINT: Fields = {
 }
 CONFIG: Fields = {
     "suite": "content",
+    "model": "out",
     "runtime": "out",
     "cells_per_job": "out",
     "budget": "out",

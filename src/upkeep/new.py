@@ -1,10 +1,13 @@
-"""`upkeep new method NAME`: a working skeleton to write a method of one's own into."""
+"""`upkeep new method NAME`: a working skeleton to write a method of one's own into; `upkeep new model PLACE`: the card
+of a model of one's own."""
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -61,3 +64,150 @@ def new_method(root: Path, name: str) -> list[Path]:
         else:
             path.write_text(text.replace("new_method", name).replace("NewMethod", class_name))
     return list(texts)
+
+
+def card_of(root: Path, model: str) -> str:
+    """The id of a model that is named by it or by its place; the card of a place is written where there is none.
+
+    Raises:
+        UpkeepError: neither; or as `new_model`.
+    """
+    if "/" not in model or (root / "models" / f"{model}.yaml").is_file():
+        return model
+    card = root / "models" / f"{_id(model)}.yaml"
+    if card.is_file() and _place(root, yaml.safe_load(card.read_text(encoding="utf-8"))) == _named(model):
+        return card.stem
+    return new_model(root, model, 0).stem
+
+
+def new_model(root: Path, place: str, gpus: int) -> Path:
+    """Write `models/ID.yaml` of a model: its weights' context length and number type from their `config.json`, a
+    server's from what it says of itself.
+
+    Args:
+        root: the repository.
+        place: a folder with weights in the transformers format, `ORG/NAME` or `ORG/NAME@REVISION` of the hub, or the
+            URL of an OpenAI-compatible server that asks for no key (`http://localhost:8000/v1`).
+        gpus: GPUs that the model needs; with any vLLM runs it, with none transformers.
+
+    Returns:
+        The card.
+
+    Raises:
+        UpkeepError: nothing is there, it does not say what a card needs, or a card of that name is there already.
+    """
+    card = root / "models" / f"{_id(place)}.yaml"
+    if card.exists():
+        raise UpkeepError(
+            "a card of that name is there already", where=card, found=place, remedy="use it, or rename or delete it"
+        )
+    if place.startswith(("http://", "https://")):
+        fields = _server(place)
+    elif Path(place).expanduser().is_dir():
+        folder = Path(place).expanduser().resolve()
+        fields = {"source": "path", "location": str(folder)} | _weights(_config(folder / "config.json"), place, gpus)
+    elif re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", place):
+        fields = _hub(place, gpus)
+    else:
+        raise UpkeepError(
+            "no model there",
+            where=place,
+            expected="a folder of weights, ORG/NAME or ORG/NAME@REVISION of a hub, or the URL of a server",
+        )
+    head = {"label": Path(place.partition("@")[0]).name, "summary": f"The model at {place}."}
+    sampling = {"temperature": 0.0, "max_tokens": 256}
+    text = yaml.safe_dump(head | fields | {"sampling": sampling}, sort_keys=False, allow_unicode=True)
+    card.write_text(f"# Written by `upkeep new model`. Read it: how it is decoded is yours to say.\n{text}", "utf-8")
+    return card
+
+
+def _id(place: str) -> str:
+    """A model's id from its place."""
+    last = re.sub(r"^https?://|/v1/?$", "", place).rstrip("/").rpartition("/")[2].partition("@")[0]
+    return re.sub(r"[^a-z0-9.]+", "-", last.lower()).strip("-.") or "model"
+
+
+def _place(root: Path, card: dict[str, Any]) -> str:
+    """Where a card says that its model is."""
+    return str(root / card["location"]) if card["source"] == "path" else str(card["location"])
+
+
+def _named(place: str) -> str:
+    """The same, as a user names it."""
+    if (folder := Path(place).expanduser()).is_dir():
+        return str(folder.resolve())
+    return place.rstrip("/") if "://" in place else place.partition("@")[0]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UpkeepError("no weights in the transformers format", where=path, expected="a config.json") from None
+    except ValueError as error:
+        raise UpkeepError(f"not JSON: {error}", where=path) from None
+    return dict(found.get("text_config") or found)
+
+
+def _weights(config: dict[str, Any], place: str, gpus: int) -> dict[str, Any]:
+    length = config.get("max_position_embeddings")
+    if not isinstance(length, int):
+        raise UpkeepError(
+            "the weights do not say how many tokens they take",
+            where=f"{place}/config.json",
+            expected="max_position_embeddings",
+            remedy="write the card yourself: models/README.md",
+        )
+    given = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    dtype = given if gpus and given in ("bfloat16", "float16") else "float32"
+    engine = "vllm" if gpus else "transformers"
+    return {"context_length": length, "engine": engine, "dtype": dtype, "gpus": gpus}
+
+
+def _hub(place: str, gpus: int) -> dict[str, Any]:
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    name, _, revision = place.partition("@")
+    try:
+        commit = HfApi().model_info(name, revision=revision or None).sha
+        config = _config(Path(hf_hub_download(name, "config.json", revision=commit)))
+    except (HfHubHTTPError, OSError) as error:
+        raise UpkeepError(
+            f"could not ask the hub for {name}: {error}",
+            where=place,
+            remedy="try again with a network, or give the folder of its weights",
+        ) from None
+    return {"source": "hub", "location": name, "revision": commit} | _weights(config, place, gpus)
+
+
+def _server(url: str) -> dict[str, Any]:
+    import httpx
+
+    url = url.rstrip("/")
+    write_it = "write the card yourself: docs/endpoints.md"
+    try:
+        answer = httpx.get(f"{url}/models", timeout=30, trust_env=False)
+        answer.raise_for_status()
+        served = answer.json()["data"]
+        (model,) = [one for one in served if not one.get("parent")]
+        name, length = str(model["id"]), int(model["max_model_len"])
+    except httpx.HTTPError as error:
+        raise UpkeepError(
+            f"no answer from the server: {error}", where=f"{url}/models", remedy=f"start it; with a key, {write_it}"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UpkeepError(
+            "the server does not say of one model what a card needs",
+            where=f"{url}/models",
+            expected="one model with id and max_model_len",
+            remedy=write_it,
+        ) from None
+    endpoint = {"model": name, "key": None, "price": {"prompt": 0.0, "completion": 0.0}}
+    return {
+        "source": "endpoint",
+        "engine": "endpoint",
+        "location": url,
+        "context_length": length,
+        "endpoint": endpoint,
+    }

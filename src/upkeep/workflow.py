@@ -54,8 +54,9 @@ class Workflow:
 
     def __init__(self, root: str, config: Mapping[str, Any]) -> None:
         # The jobs' commands take these from the environment, so that no path is part of a job.
-        if "suite" in config:
-            os.environ["UPKEEP_SUITE"] = str(config["suite"])
+        for name in ("suite", "model"):
+            if name in config:
+                os.environ[f"UPKEEP_{name.upper()}"] = str(config[name])
         os.environ["UPKEEP_ROOT"] = str(Path(root).resolve())
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         self.cluster = _cluster(config)
