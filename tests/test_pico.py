@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from upkeep.cell.pico import lessons, renaming, worlds
 from upkeep.cell.prompts import get_prompt
 
 ROOT = Path(__file__).parent.parent
+SHIPPED = ROOT / "models" / "pico"
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +83,7 @@ def test_answers_of_facts_at_large_stand_in_the_context_and_are_the_latest(names
     checked = 0
     for seed in range(120):
         lesson = lessons.facts(Random(seed), names, 8, 0.5, 0.0)
-        if lesson.skill != "facts short" or "Retrieved" in lesson.prefix:
+        if "Retrieved" in lesson.prefix:
             continue
         for question, reply in lesson.turns:
             answer = reply.partition(": ")[2].removesuffix("<|end|>")
@@ -90,6 +93,32 @@ def test_answers_of_facts_at_large_stand_in_the_context_and_are_the_latest(names
                 assert told[-1].rstrip(".").endswith(answer)
                 checked += 1
     assert checked > 5
+
+
+def test_what_is_judged_is_found_first(names: renaming.Pools, small: list[worlds.World]) -> None:
+    for seed in range(40):
+        for form in ("choice", "label"):
+            lesson = lessons.facts(Random(seed), names, 4, 0.0, 0.0, form, plain=True)
+            for question, reply in lesson.turns:
+                value, _, judged = reply.removesuffix("<|end|>").strip().partition("\n")
+                last = judged.rpartition(": ")[2]
+                assert value in lesson.prefix
+                if form == "choice":
+                    assert f"{last}. {value}\n" in question.replace("<|end|>", "\n")
+                else:
+                    assert (last == "yes") == (value in question)
+
+
+def test_a_label_of_a_dataset_comes_with_the_value_that_held_at_its_time() -> None:
+    world = pico.build_world(Catalog(ROOT), "evolveqa_aws_mini", 7)
+    golds = {gold.probe_id: gold for gold in world.golds}
+    held = [
+        (probe, group.holds) for group in lessons.groups(world) for probe, _ in group.probes if probe.form == "label"
+    ]
+    assert len(held) > 50
+    for probe, holds in held:
+        value = holds[probe.position, probe.question]
+        assert (golds[probe.id].answers[0] == "yes") == (f" {value} " in probe.question)
 
 
 def _trained(inputs: Path, folder: Path) -> bytes:
@@ -102,3 +131,46 @@ def test_the_same_seed_gives_the_same_weights(inputs: Path, tmp_path: Path) -> N
     first = _trained(inputs, tmp_path / "a")
     assert first == _trained(inputs, tmp_path / "b")
     assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "b" / "tokenizer.json").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Any:
+    from upkeep.cell.pico.evaluate import Model
+    from upkeep.contract import Sampling
+
+    return Model(SHIPPED, Sampling(max_tokens=24))
+
+
+def test_the_shipped_model_is_small_and_transformers_reads_it(shipped: Any) -> None:
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) <= 20e6
+    assert type(shipped.model).__name__ == "LlamaForCausalLM"
+    assert shipped.tokenizer.eos_token == "<|end|>"
+
+
+def test_a_name_has_the_same_tokens_at_the_beginning_of_a_line_as_within_it(shipped: Any) -> None:
+    ids = shipped.tokenizer.encode
+    assert (
+        ids("a\nMitrabon went", add_special_tokens=False)[-4:] == ids("a Mitrabon went", add_special_tokens=False)[-4:]
+    )
+
+
+def test_every_system_text_costs_few_tokens(shipped: Any) -> None:
+    """A prompt's text that has changed since the model was trained is spelled out, and costs dozens: train it again."""
+    for prompt in lessons.get_prompts():
+        assert shipped.count(prompt.system) <= 3 * len(prompt.system.splitlines())
+
+
+def test_the_shipped_model_reads_facts_under_names_it_never_met(shipped: Any) -> None:
+    rng = Random("test of pico")
+    held_out = pico.pools(held_out=True)
+    asked: list[tuple[str, str]] = []
+    while len(asked) < 80:
+        lesson = lessons.facts(rng, held_out, 6, 0.0, 0.0, plain=True)
+        asked += [(lesson.prefix + question, reply.removesuffix("<|end|>")) for question, reply in lesson.turns[:4]]
+    replies = shipped.reply([prompt for prompt, _ in asked])
+    assert sum(reply.strip() == answer for reply, (_, answer) in zip(replies, asked, strict=True)) / len(asked) >= 0.75
+
+
+def test_the_card_says_what_was_measured() -> None:
+    record = json.loads((SHIPPED / "training.json").read_text())
+    assert (SHIPPED / "README.md").read_text() == pico.card(record)

@@ -52,7 +52,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 
 def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     """Train the model and put it at `output`, with `training.json` (what it was made of, the curve, how well it does)
-    and the model card. What was begun with the same recipe and worlds is gone on with.
+    and the model card. What was begun with the same code, recipe and worlds is gone on with.
 
     Args:
         recipe: fields of `upkeep.cell.pico.train.Recipe` other than the defaults.
@@ -66,7 +66,9 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     prepared = runtime.prepare("rag_bm25", "transformers")  # the evaluation retrieves
     inputs = Layout(catalog.results).weights("pico-inputs")
     write_inputs(catalog, inputs, recipe)
-    key = hashlib.sha256(b"".join((inputs / name).read_bytes() for name in ("worlds.jsonl", "given.json"))).hexdigest()
+    code = sorted((catalog.root / "src" / "upkeep" / "cell" / "pico").glob("*.py"))
+    made_of = (inputs / "worlds.jsonl", inputs / "given.json", *code)
+    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()
     work = Layout(catalog.results).weights(f"pico-{key[:16]}")
     work.mkdir(parents=True, exist_ok=True)
     place = {name: runtime.path_of(name, path) for name, path in (("cell", inputs), ("output", work))}
@@ -298,7 +300,9 @@ The small datasets, % of right answers by method (`wN` documents in a window, `k
 ## Limits
 
 Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
-change. It reads no Chinese, writes no reasoning, and its answers outside of its worlds mean nothing.
+change. It reads no Chinese, and writes no reasoning, summaries, tool calls or JSON. What the table above shows near
+`closed_book` it has not learned: contexts far longer than its lessons' (most have less than {recipe["room"]} tokens of
+documents), and judgements that take several steps. Its answers outside of its worlds mean nothing.
 """
 
 

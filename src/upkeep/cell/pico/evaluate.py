@@ -9,7 +9,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +27,7 @@ from upkeep.cell.prompts import Prompt, fit, get_prompt
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
-REPLY = 32
+REPLY = 48
 """Tokens of a reply at most."""
 
 
@@ -46,6 +46,8 @@ class Asked:
     outdated: Sequence[str]
     read: Callable[[str], str | None]
     exact: bool
+    also: str = ""
+    """A second skill that it counts for."""
 
 
 class Model:
@@ -92,8 +94,8 @@ class Model:
         return [replies[n] for n in range(len(prompts))]
 
 
-def at_large(rng: Random, pools: Pools, count: int) -> Iterator[Asked]:
-    """Lessons about facts at large, a prompt for each question."""
+def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Iterator[Asked]:
+    """Lessons about facts at large, a prompt for each question, and memories of them that are written anew."""
     kinds: Sequence[tuple[Form, int, float]] = [
         ("short", 4, 0.0), ("short", 14, 0.0), ("short", 14, 0.5), ("choice", 4, 0.0), ("label", 4, 0.0)
     ]  # fmt: skip
@@ -105,6 +107,13 @@ def at_large(rng: Random, pools: Pools, count: int) -> Iterator[Asked]:
                 kind = "refusal" if answer.endswith(("nknown", lessons.NO_INFORMATION)) else lesson.skill
                 skill = f"{kind}, {facts} facts{', some changed' if changes else ''}"
                 yield Asked(skill, lesson.prefix + question, [answer], [], _after_colon, True)
+    for _ in range(count):
+        lesson = lessons.notes(rng, pools, 3, memory_system)
+        ((question, reply),) = lesson.turns
+        asked = lesson.prefix + question
+        yield Asked(
+            "a memory of up to 3 facts written anew", asked, [reply.removesuffix("<|end|>")], [], str.strip, True
+        )
 
 
 def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> Iterator[Asked]:
@@ -141,7 +150,15 @@ def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> I
                     context = Context(retrieved=[by_id[r.id] for r in found])
                 case _:
                     raise ValueError(f"unknown method {method!r}")
-            yield _asked(f"{world.dataset}: {method}", prompt, probe, gold, context, model)
+            asked = _asked(f"{world.dataset}: {method}", prompt, probe, gold, context, model)
+            if method == "oracle" and gold.evidence:
+                pieces = len(gold.evidence)
+                many = "one document" if pieces == 1 else "two documents" if pieces == 2 else "more documents"
+                asked = replace(asked, also=f"the small datasets: {_FORMS[probe.form]} from {many}")
+            yield asked
+
+
+_FORMS: dict[Form, str] = {"short": "open answers", "choice": "letters", "label": "labels"}
 
 
 def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any) -> Asked:
@@ -161,7 +178,8 @@ def measure(asked: Sequence[Asked], model: Model, show: int = 0) -> dict[str, di
     for one, reply in zip(asked, replies, strict=True):
         answer = (one.read(reply) or "").lower()
         right, old = (_names(answer, accepted, one.exact) for accepted in (one.accepted, one.outdated))
-        found[one.skill].append((right, old and not right))
+        for skill in filter(None, (one.skill, one.also)):
+            found[skill].append((right, old and not right))
         if show and len(found[one.skill]) <= show:
             print(one.skill, "|", one.prompt[-160:].replace("\n", "\\n"), "|", reply, "|", one.accepted[:2], flush=True)
     return {
@@ -175,7 +193,9 @@ def measure(asked: Sequence[Asked], model: Model, show: int = 0) -> dict[str, di
 
 
 def _names(answer: str, accepted: Sequence[str], exact: bool) -> bool:
-    return any(answer == one.lower() or (not exact and one.lower() in answer) for one in accepted)
+    said = " ".join(answer.split())
+    right = [" ".join(one.lower().split()) for one in accepted]
+    return any(said == one or (not exact and one in said) for one in right)
 
 
 def main(arguments: list[str]) -> int:
@@ -183,7 +203,7 @@ def main(arguments: list[str]) -> int:
     given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
     model = Model(folder, Sampling(max_tokens=REPLY))
     rng = Random("pico evaluation")
-    asked = list(at_large(rng, given.held_out, LESSONS))
+    asked = list(at_large(rng, given.held_out, LESSONS, given.memory_system))
     for prompt_name, pairs in given.known:
         for pair in rng.sample(pairs, min(given.probes, len(pairs))):
             lesson = lessons.known(prompt_name, [pair], rng)

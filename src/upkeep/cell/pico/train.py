@@ -38,14 +38,17 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: int = 0
     workers: int = 2
     """Processes of one thread each."""
-    steps: int = 6000
+    steps: int = 5000
     batch_tokens: int = 3072
     learning_rate: float = 2e-3
     """AdamW's, of the embedding and the gains."""
     muon_rate: float = 0.02
     warmup: int = 100
-    decay: float = 0.25
-    """Share of the steps at the end in which the learning rate falls to a tenth."""
+    fade: int = 400
+    """Steps after which the learning rates are half of what they were: they go as 1 / (1 + step / fade). High ones find
+    the way to look things up, and lose it again once there are many skills to learn."""
+    decay: float = 0.3
+    """Share of the steps at the end in which the learning rates fall to a twentieth of that."""
     weight_decay: float = 0.05
     hidden: int = 128
     layers: int = 4
@@ -76,7 +79,7 @@ GATE = "facts short"
 """The skill that decides when the curriculum goes on."""
 PLAIN = 2
 """Levels with nothing but facts at large, in order; the first of them has nothing but open questions."""
-SHARES = {"short": 3.0, "choice": 2.0, "label": 0.7}
+SHARES = {"short": 3.0, "choice": 2.0, "label": 1.2}
 """How often a dataset's probes of a form are asked: what is read comes before what is judged."""
 LEVELS = (4, 8, 14, 22)
 """Facts of a lesson at large, from first to last."""
@@ -242,10 +245,10 @@ class Teacher:
 
 
 def pace(step: int, recipe: Recipe) -> float:
-    """Of the learning rates: warm-up, level, then a linear fall to a twentieth."""
+    """Of the learning rates: a warm-up, a slow fade, and a linear fall at the end."""
     start = recipe.steps * (1 - recipe.decay)
     fall = 1 - 0.95 * max(0.0, (step - start) / (recipe.steps - start))
-    return min(1.0, (step + 1) / recipe.warmup) * fall
+    return min(1.0, (step + 1) / recipe.warmup) * fall / (1 + step / recipe.fade)
 
 
 def optimizers_of(network: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:

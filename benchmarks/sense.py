@@ -1,0 +1,206 @@
+"""Whether the small run measures what it says: methods differ for the right reasons, at 95% confidence.
+
+    ./upkeep run mini
+    python benchmarks/sense.py [--model pico]
+
+Reads the cells of the suite `mini`, prints each expectation with its numbers as a Markdown table, and ends with 1 where
+one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed seed; all probes of a
+question are drawn together); of a difference, over the same questions under both methods.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from upkeep.catalog import Catalog, Cell
+from upkeep.contract import Prediction
+from upkeep.paths import Layout
+from upkeep.scoring.equivalence import equivalence
+from upkeep.scoring.score import grade, read_key, read_manifest, read_predictions
+
+ROOT = Path(__file__).resolve().parents[1]
+RESAMPLES = 10_000
+OTHERS = (
+    "evowiki_mini",
+    "imprint_code_mini",
+    "imprint_news_mini",
+    "imprint_personal_mini",
+    "evolveqa_aws_mini",
+    "evolveqa_aws_control_mini",
+    "prelude_mini",
+)
+RETRIEVING = ("evowiki_mini", "imprint_news_mini", "evolveqa_aws_mini")
+"""Datasets on which `mini` runs retrieval and windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """In percent, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    questions: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    what: str
+    found: str
+    holds: bool
+
+
+def mean(rows: pl.DataFrame, column: str) -> Mean:
+    """Mean of a column in [0, 1] over questions (columns `question_id` and `column`)."""
+    by_question = rows.group_by("question_id", maintain_order=True).agg(pl.col(column).cast(float).sum(), n=pl.len())
+    hits, counts = by_question[column].to_numpy(), by_question["n"].to_numpy()
+    if not len(hits):
+        return Mean(float("nan"), float("nan"), float("nan"), 0)
+    drawn = np.random.default_rng(0).integers(len(hits), size=(RESAMPLES, len(hits)))
+    means = 100 * hits[drawn].sum(1) / counts[drawn].sum(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Mean(100 * hits.sum() / counts.sum(), float(low), float(high), len(hits))
+
+
+class Run:
+    """The graded predictions of a run.
+
+    Raises:
+        UpkeepError: a cell was not run, or its files do not agree.
+    """
+
+    def __init__(self, catalog: Catalog, model: str) -> None:
+        self.catalog, self.model = catalog, model
+        self.graded = cache(self._graded)
+        self.gold = cache(self._gold)
+
+    def _gold(self, dataset: str) -> pl.DataFrame:
+        folder = Layout(self.catalog.results).dataset(dataset)
+        probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "options", "form"])
+        gold = pl.read_parquet(folder / "gold.parquet", columns=["probe_id", "evidence", "outdated"])
+        chance = pl.when(pl.col("form") == "short").then(0.0).otherwise(1 / pl.col("options").list.len())
+        return (
+            gold.rename({"outdated": "old"})
+            .join(probes.drop("form").with_columns(form=probes["form"]), on="probe_id")
+            .with_columns(chance=chance.fill_null(0.0), pieces=pl.col("evidence").list.len())
+        )
+
+    def _graded(self, dataset: str, method: str) -> pl.DataFrame:
+        """A row a probe: right, outdated, slices, prompt (tokens), chance, pieces of evidence."""
+        name, _, variant = method.partition("/")
+        cell = Cell(dataset, name, variant or "default", self.model)
+        layout, spec = Layout(self.catalog.results), self.catalog.dataset(dataset)
+        key = read_key(layout.dataset(dataset), equivalence(spec.equivalence))
+        manifest = read_manifest(layout.cell(cell))
+        predictions, _ = read_predictions(layout.cell(cell), manifest, key.gold_chunk)
+        lines = (layout.cell(cell) / "predictions.jsonl").read_bytes().splitlines()
+        decoded = [msgspec.json.decode(line, type=Prediction) for line in lines]
+        shown = pl.DataFrame(
+            {"probe_id": [p.probe_id for p in decoded], "dropped": [p.context.dropped for p in decoded]}
+        )
+        graded = grade(key, predictions, manifest.trials)
+        return graded.join(self.gold(dataset).drop("form"), on="probe_id").join(shown, on="probe_id")
+
+    def paired(self, dataset: str, first: str, second: str) -> pl.DataFrame:
+        """Rows of `first` with `gain`: how much more it is right than `second`, in [-1, 1]."""
+        a, b = (self.graded(dataset, method) for method in (first, second))
+        both = a.join(b.select("probe_id", other="right"), on="probe_id")
+        return both.with_columns(gain=pl.col("right").cast(float) - pl.col("other").cast(float))
+
+    def lost(self, dataset: str, window: int) -> frozenset[str]:
+        """Probes of which no evidence is among the latest `window` documents."""
+        folder = Layout(self.catalog.results).dataset(dataset)
+        documents = pl.read_parquet(folder / "documents.parquet", columns=["document_id", "position"])
+        probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "position"])
+        evidence = self.gold(dataset).select("probe_id", document_id="evidence").explode("document_id").drop_nulls()
+        latest = (
+            evidence.join(documents.rename({"position": "at"}), on="document_id")
+            .group_by("probe_id")
+            .agg(pl.col("at").max())
+            .join(probes, on="probe_id")
+        )
+        return frozenset(latest.filter(pl.col("at") <= pl.col("position") - window)["probe_id"])
+
+
+def pooled(frames: Iterator[pl.DataFrame]) -> pl.DataFrame:
+    """Rows of several datasets in one frame."""
+    return pl.concat([f.select("question_id", "right", "outdated", "chance") for f in frames])
+
+
+def expectations(run: Run) -> Iterator[Expectation]:
+    """All of them, in the order of the table."""
+    single = mean(
+        pooled(run.graded(d, "oracle").filter(pl.col("pieces") == 1, pl.col("form") == "short") for d in OTHERS),
+        "right",
+    )
+    yield Expectation(
+        "`oracle`, open questions with one piece of evidence: at least 90%", str(single), single.value >= 90
+    )
+    for dataset in OTHERS:
+        gain = mean(run.paired(dataset, "oracle", "closed_book"), "gain")
+        yield Expectation(f"{dataset}: `oracle` above `closed_book`", f"+{gain}", gain.low > 0)
+    for dataset in RETRIEVING:
+        rags = ("rag_bm25/k1", "rag_bm25/k3", "rag_bm25/k10")
+        best = max(rags, key=lambda method: run.graded(dataset, method)["right"].sum())
+        above, below = (mean(run.paired(dataset, *pair), "gain") for pair in (("oracle", best), (best, "closed_book")))
+        yield Expectation(f"{dataset}: `oracle` above the best RAG (`{best}`)", f"+{above}", above.low > 0)
+        yield Expectation(f"{dataset}: the best RAG above `closed_book`", f"+{below}", below.low > 0)
+        more = mean(run.paired(dataset, "rag_bm25/k3", "rag_bm25/k1"), "gain")
+        most = mean(run.paired(dataset, "rag_bm25/k10", "rag_bm25/k3"), "gain")
+        yield Expectation(f"{dataset}: 3 documents help more than 1", f"+{more}", more.low > 0)
+        yield Expectation(f"{dataset}: 10 help no more than 3 by as much", f"{most}", most.value < more.value)
+    wiki = run.graded("evowiki_mini", "closed_book")
+    new = mean(wiki.filter(pl.col("slice_level") == "uncharted"), "right")
+    known = mean(wiki.filter(pl.col("slice_level") == "stable", pl.col("pieces") == 1), "right")
+    old = mean(wiki.filter(pl.col("slice_level") == "evolved"), "outdated")
+    yield Expectation(
+        "evowiki_mini, uncharted: `closed_book` at most 10 points above chance (0)", str(new), new.high <= 10
+    )
+    yield Expectation("evowiki_mini, stable, one hop: `closed_book` at least 70%", str(known), known.value >= 70)
+    yield Expectation("evowiki_mini, evolved: outdated answers of `closed_book` above 20%", str(old), old.low > 20)
+    for dataset, window in (("oaks_babi_mini", 1), ("oaks_novel_mini", 1)):
+        lost = run.lost(dataset, window)
+        both = run.paired(dataset, "long_context", f"rolling_window/w{window}")
+        gain = mean(both.filter(pl.col("dropped") == 0, pl.col("probe_id").is_in(list(lost))), "gain")
+        what = (
+            f"{dataset}: `long_context` with all in its window above `rolling_window/w{window}` that lost the evidence"
+        )
+        yield Expectation(what, f"+{gain}", gain.low > 0)
+        whole = run.graded(dataset, "long_context")
+        sparse, frequent = (
+            mean(whole.filter(pl.col("slice_changes") == which), "right") for which in ("sparse", "frequent")
+        )
+        yield Expectation(
+            f"{dataset}: `long_context` better where changes are sparse than where they are frequent",
+            f"{sparse} and {frequent}",
+            sparse.low > frequent.value and frequent.high < sparse.value,
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="pico")
+    parser.add_argument("--root", type=Path, default=ROOT, help="a clone of the suite that has run")
+    arguments = parser.parse_args()
+    print("| Expectation | Found, % [95%] | Holds |\n| --- | --- | --- |")
+    missing = 0
+    for one in expectations(Run(Catalog(arguments.root), arguments.model)):
+        missing += not one.holds
+        print(f"| {one.what} | {one.found} | {'yes' if one.holds else '**no**'} |", flush=True)
+    return int(missing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
