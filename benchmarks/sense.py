@@ -54,6 +54,11 @@ class Mean:
     def __str__(self) -> str:
         return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]"
 
+    @property
+    def gain(self) -> str:
+        """The same of a difference."""
+        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
@@ -150,17 +155,17 @@ def expectations(run: Run) -> Iterator[Expectation]:
     )
     for dataset in OTHERS:
         gain = mean(run.paired(dataset, "oracle", "closed_book"), "gain")
-        yield Expectation(f"{dataset}: `oracle` above `closed_book`", f"+{gain}", gain.low > 0)
+        yield Expectation(f"{dataset}: `oracle` above `closed_book`", gain.gain, gain.low > 0)
     for dataset in RETRIEVING:
         rags = ("rag_bm25/k1", "rag_bm25/k3", "rag_bm25/k10")
         best = max(rags, key=lambda method: run.graded(dataset, method)["right"].sum())
         above, below = (mean(run.paired(dataset, *pair), "gain") for pair in (("oracle", best), (best, "closed_book")))
-        yield Expectation(f"{dataset}: `oracle` above the best RAG (`{best}`)", f"+{above}", above.low > 0)
-        yield Expectation(f"{dataset}: the best RAG above `closed_book`", f"+{below}", below.low > 0)
+        yield Expectation(f"{dataset}: `oracle` above the best RAG (`{best}`)", above.gain, above.low > 0)
+        yield Expectation(f"{dataset}: the best RAG above `closed_book`", below.gain, below.low > 0)
         more = mean(run.paired(dataset, "rag_bm25/k3", "rag_bm25/k1"), "gain")
         most = mean(run.paired(dataset, "rag_bm25/k10", "rag_bm25/k3"), "gain")
-        yield Expectation(f"{dataset}: 3 documents help more than 1", f"+{more}", more.low > 0)
-        yield Expectation(f"{dataset}: 10 help no more than 3 by as much", f"{most}", most.value < more.value)
+        yield Expectation(f"{dataset}: 3 documents help more than 1", more.gain, more.low > 0)
+        yield Expectation(f"{dataset}: 10 help no more than 3 by as much", most.gain, most.value < more.value)
     wiki = run.graded("evowiki_mini", "closed_book")
     new = mean(wiki.filter(pl.col("slice_level") == "uncharted"), "right")
     known = mean(wiki.filter(pl.col("slice_level") == "stable", pl.col("pieces") == 1), "right")
@@ -177,7 +182,7 @@ def expectations(run: Run) -> Iterator[Expectation]:
         what = (
             f"{dataset}: `long_context` with all in its window above `rolling_window/w{window}` that lost the evidence"
         )
-        yield Expectation(what, f"+{gain}", gain.low > 0)
+        yield Expectation(what, gain.gain, gain.low > 0)
         whole = run.graded(dataset, "long_context")
         sparse, frequent = (
             mean(whole.filter(pl.col("slice_changes") == which), "right") for which in ("sparse", "frequent")
