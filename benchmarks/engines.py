@@ -16,10 +16,9 @@ import msgspec
 import torch
 
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.method import Context
-from upkeep.cell.pico.evaluate import Model
+from upkeep.cell.pico.evaluate import Model, evidence
 from upkeep.cell.prompts import fit, get_prompt
-from upkeep.contract import Document, Prediction
+from upkeep.contract import Prediction
 from upkeep.datasets import build_dataset
 from upkeep.host.supervise import run_cell
 from upkeep.paths import Layout
@@ -47,10 +46,7 @@ def prompts(catalog: Catalog, dataset: str, model: Any, wanted: set[str]) -> dic
     for probe, gold in zip(world.probes, world.golds, strict=True):
         if probe.id not in wanted:
             continue
-        shown = [
-            Document(id=str(n), stream="", position=n, timestamp=None, text=text) for n, text in enumerate(gold.context)
-        ] or [d for d in world.documents if d.id in set(gold.evidence)]
-        messages, _ = fit(prompt, probe, Context(recent=shown), model)
+        messages, _ = fit(prompt, probe, evidence(gold, world.documents), model)
         found[probe.id] = model.render(messages)
     return found
 

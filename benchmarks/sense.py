@@ -92,18 +92,14 @@ class Run:
         self.gold = cache(self._gold)
 
     def _gold(self, dataset: str) -> pl.DataFrame:
-        folder = Layout(self.catalog.results).dataset(dataset)
-        probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "options", "form"])
-        gold = pl.read_parquet(folder / "gold.parquet", columns=["probe_id", "evidence", "outdated"])
-        chance = pl.when(pl.col("form") == "short").then(0.0).otherwise(1 / pl.col("options").list.len())
-        return (
-            gold.rename({"outdated": "old"})
-            .join(probes.drop("form").with_columns(form=probes["form"]), on="probe_id")
-            .with_columns(chance=chance.fill_null(0.0), pieces=pl.col("evidence").list.len())
+        """A row a probe: evidence, and pieces of it."""
+        path = Layout(self.catalog.results).dataset(dataset) / "gold.parquet"
+        return pl.read_parquet(path, columns=["probe_id", "evidence"]).with_columns(
+            pieces=pl.col("evidence").list.len()
         )
 
     def _graded(self, dataset: str, method: str) -> pl.DataFrame:
-        """A row a probe: right, outdated, slices, prompt (tokens), chance, pieces of evidence."""
+        """A row a probe: right, outdated, slices, pieces of evidence, and documents dropped at the model's limit."""
         name, _, variant = method.partition("/")
         cell = Cell(dataset, name, variant or "default", self.model)
         layout, spec = Layout(self.catalog.results), self.catalog.dataset(dataset)
@@ -116,7 +112,7 @@ class Run:
             {"probe_id": [p.probe_id for p in decoded], "dropped": [p.context.dropped for p in decoded]}
         )
         graded = grade(key, predictions, manifest.trials)
-        return graded.join(self.gold(dataset).drop("form"), on="probe_id").join(shown, on="probe_id")
+        return graded.join(self.gold(dataset), on="probe_id").join(shown, on="probe_id")
 
     def paired(self, dataset: str, first: str, second: str) -> pl.DataFrame:
         """Rows of `first` with `gain`: how much more it is right than `second`, in [-1, 1]."""
@@ -141,7 +137,7 @@ class Run:
 
 def pooled(frames: Iterator[pl.DataFrame]) -> pl.DataFrame:
     """Rows of several datasets in one frame."""
-    return pl.concat([f.select("question_id", "right", "outdated", "chance") for f in frames])
+    return pl.concat([f.select("question_id", "right") for f in frames])
 
 
 def expectations(run: Run) -> Iterator[Expectation]:

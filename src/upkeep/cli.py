@@ -94,11 +94,6 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("-f", "--follow", action="store_true", help="go on printing what comes, until it has ended")
     logs.add_argument("--full", action="store_true", help="all of it, in place of the end")
 
-    for one in (run, setup, plan, doctor, status, logs):
-        one.add_argument(
-            "--model", help="in place of every model of the suite: one of `list models`, a folder, ORG/NAME, or a URL"
-        )
-
     command("test", _test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
     check = command("check", _check, "formatter, linter, type checker, snakemake --lint")
@@ -136,11 +131,14 @@ def _parser() -> argparse.ArgumentParser:
 
     score = command("score", _score, "score the complete cells of a suite")
     score.add_argument("--suite")
-    score.add_argument("--model", help="in place of every model of the suite")
 
     report = command("report", _report, "tables, figures and the page from the scores")
     report.add_argument("--suite")
-    report.add_argument("--model", help="in place of every model of the suite")
+
+    for one in (run, setup, plan, doctor, status, logs, score, report):
+        one.add_argument(
+            "--model", help="in place of every model of the suite: one of `list models`, a folder, ORG/NAME, or a URL"
+        )
 
     validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
     validate.add_argument("path", type=Path)

@@ -222,10 +222,10 @@ class Packer:
         """
         texts = ["".join(chunk).strip() for chunk in self.chunks]
         # A word without the white space before it may have a token more: such a chunk keeps it.
-        for position, size in enumerate(tokens.count(texts)):
-            if size > self.limit:
-                texts[position] = "".join(self.chunks[position]).rstrip()
-        for position, size in enumerate(tokens.count(texts)):
+        over = [position for position, size in enumerate(tokens.count(texts)) if size > self.limit]
+        for position in over:
+            texts[position] = "".join(self.chunks[position]).rstrip()
+        for position, size in zip(over, tokens.count([texts[position] for position in over]), strict=True):
             if size > self.limit:
                 raise UpkeepError(
                     f"chunk {position} is too long by the tokenizer {tokens.name}",

@@ -136,11 +136,7 @@ def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> I
                 case "closed_book":
                     context = Context()
                 case "oracle":
-                    words = [
-                        Document(id=str(n), stream="", position=n, timestamp=None, text=text)
-                        for n, text in enumerate(gold.context)
-                    ]
-                    context = Context(recent=words or [d for d in documents if d.id in set(gold.evidence)])
+                    context = evidence(gold, documents)
                 case "long_context":
                     context = Context(recent=documents)
                 case "rolling":
@@ -161,6 +157,14 @@ def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> I
 _FORMS: dict[Form, str] = {"short": "open answers", "choice": "letters", "label": "labels"}
 
 
+def evidence(gold: Gold, documents: Sequence[Document]) -> Context:
+    """What the oracle shows: the golden words, or else the documents that hold the answer."""
+    words = [
+        Document(id=str(n), stream="", position=n, timestamp=None, text=text) for n, text in enumerate(gold.context)
+    ]
+    return Context(recent=words or [d for d in documents if d.id in set(gold.evidence)])
+
+
 def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any) -> Asked:
     messages, _ = fit(prompt, probe, context, model)
 
@@ -171,7 +175,7 @@ def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Contex
     return Asked(skill, model.render(messages), gold.answers, gold.outdated, read, exact)
 
 
-def measure(asked: Sequence[Asked], model: Model, show: int = 0) -> dict[str, dict[str, float]]:
+def measure(asked: Sequence[Asked], model: Model) -> dict[str, dict[str, float]]:
     """Share of right and of outdated answers, by skill."""
     replies = model.reply([one.prompt for one in asked])
     found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
@@ -180,8 +184,6 @@ def measure(asked: Sequence[Asked], model: Model, show: int = 0) -> dict[str, di
         right, old = (_names(answer, accepted, one.exact) for accepted in (one.accepted, one.outdated))
         for skill in filter(None, (one.skill, one.also)):
             found[skill].append((right, old and not right))
-        if show and len(found[one.skill]) <= show:
-            print(one.skill, "|", one.prompt[-160:].replace("\n", "\\n"), "|", reply, "|", one.accepted[:2], flush=True)
     return {
         skill: {
             "right": round(sum(r for r, _ in rows) / len(rows), 4),

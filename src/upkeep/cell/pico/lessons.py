@@ -6,7 +6,6 @@ alone, as a method asks it, looks the same.
 
 from __future__ import annotations
 
-import itertools
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,11 +188,7 @@ def facts(
         known.add((subject, relation.told))
         sentences.append(text)
     size = rng.choice((1, 2, 3, 5))
-    groups = (
-        [" ".join(group) for group in itertools.batched(sentences, size)]
-        if hasattr(itertools, "batched")
-        else [" ".join(sentences[i : i + size]) for i in range(0, len(sentences), size)]
-    )
+    groups = [" ".join(sentences[n : n + size]) for n in range(0, len(sentences), size)]
     first = rng.randrange(20)
     documents = [
         Document(id=str(n), stream="", position=first + n, timestamp=None, text=text) for n, text in enumerate(groups)
