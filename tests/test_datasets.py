@@ -516,7 +516,7 @@ def asked(data: store.Dataset) -> pl.DataFrame:
 
 
 def test_stories_are_small_and_have_every_bin(stories: store.Dataset) -> None:
-    assert len(stories.probes) <= 160 and stories.documents["tokens"].max() <= stories.card.chunk_tokens  # type: ignore[operator]
+    assert len(stories.probes) <= 320 and stories.documents["tokens"].max() <= stories.card.chunk_tokens  # type: ignore[operator]
     assert stories.card.slices["changes"].keys() == {"sparse", "moderate", "frequent"}
     for _, rows in asked(stories).group_by("question_id"):
         phases = rows["phase"].max() + 1  # type: ignore[operator]

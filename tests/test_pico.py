@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from upkeep import pico
 from upkeep.catalog import Catalog
-from upkeep.cell.pico import lessons, renaming, worlds
+from upkeep.cell.pico import lessons, renaming, working, worlds
 from upkeep.cell.prompts import get_prompt
 
 ROOT = Path(__file__).parent.parent
@@ -100,25 +101,90 @@ def test_what_is_judged_is_found_first(names: renaming.Pools, small: list[worlds
         for form in ("choice", "label"):
             lesson = lessons.facts(Random(seed), names, 4, 0.0, 0.0, form, plain=True)
             for question, reply in lesson.turns:
-                value, _, judged = reply.removesuffix("<|end|>").strip().partition("\n")
+                value, *walked, judged = reply.removesuffix("<|end|>").strip().split("\n")
                 last = judged.rpartition(": ")[2]
                 assert value in lesson.prefix
                 if form == "choice":
-                    assert f"{last}. {value}\n" in question.replace("<|end|>", "\n")
+                    assert "\n".join(walked) in question
+                    assert walked[0].startswith("A. ") and walked[-1] == f"{last}. {value}"
                 else:
-                    assert (last == "yes") == (value in question)
+                    assert not walked and (last == "yes") == (value in question)
 
 
 def test_a_label_of_a_dataset_comes_with_the_value_that_held_at_its_time() -> None:
     world = pico.build_world(Catalog(ROOT), "evolveqa_aws_mini", 7)
     golds = {gold.probe_id: gold for gold in world.golds}
     held = [
-        (probe, group.holds) for group in lessons.groups(world) for probe, _ in group.probes if probe.form == "label"
+        (probe, group.before) for group in lessons.groups(world) for probe, _ in group.probes if probe.form == "label"
     ]
     assert len(held) > 50
-    for probe, holds in held:
-        value = holds[probe.position, probe.question]
+    for probe, before in held:
+        value = before[probe.position, probe.question]
         assert (golds[probe.id].answers[0] == "yes") == (f" {value} " in probe.question)
+
+
+@pytest.mark.parametrize(
+    "dataset", ["oaks_babi_mini", "evowiki_mini", "imprint_news_mini", "imprint_code_mini", "prelude_mini"]
+)
+def test_what_comes_before_an_answer_stands_in_the_documents(dataset: str) -> None:
+    world = pico.build_world(Catalog(ROOT), dataset, 7)
+    documents = {document.id: document.text for document in world.documents}
+    before = working.of_world(world)
+    assert len(before) >= 30
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        told = {line for id in gold.evidence for line in working.sentences([documents[id], *gold.context])}
+        written = before.get((probe.position, probe.question), "")
+        for line in working.sentences([re.sub(r"(^|\s)\d+\. |\w+: \d+\.", r"\1", written).strip()]):
+            assert line in told, (probe.question, written)
+
+
+def test_a_count_is_the_number_of_the_last_event_and_more_is_the_longer_list() -> None:
+    world = pico.build_world(Catalog(ROOT), "oaks_babi_mini", 7)
+    before = working.of_world(world)
+    counted = compared = 0
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        written = before.get((probe.position, probe.question))
+        if written and probe.question.startswith("How many"):
+            counted += 1
+            assert re.findall(r"(\d+)\. ", written)[-1] in gold.answers
+        elif written and ("more often" in probe.question or "more different" in probe.question):
+            compared += 1
+            (one, first), (other, second) = re.findall(r"(\w+): (\d+)\.", written)
+            more = "Same" if first == second else one if int(first) > int(second) else other
+            assert more in gold.answers
+    assert counted > 10 and compared > 10
+
+
+def test_a_chain_goes_from_the_name_asked_about_to_the_answer() -> None:
+    world = pico.build_world(Catalog(ROOT), "imprint_news_mini", 7)
+    before = working.of_world(world)
+    chains = 0
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        written = before.get((probe.position, probe.question))
+        if written and probe.form == "short":
+            chains += 1
+            first, *_, last = working.sentences([written])
+            assert any(name in first for name in re.findall(r"[A-Z]\w+", probe.question.rpartition(" of ")[2]))
+            assert any(answer in last for answer in gold.answers)
+    assert chains > 10
+
+
+def test_chores_are_answered_in_their_form(names: renaming.Pools) -> None:
+    for seed in range(60):
+        for task in lessons.CHORES:
+            lesson = lessons.chore(Random(seed), names, 5, task)
+            assert lesson.prefix.startswith(f"<|system|>{task}<|end|>") and lesson.turns
+            for question, reply in lesson.turns:
+                text = reply.removesuffix("<|end|>")
+                asked = question.removesuffix("<|end|><|assistant|>").strip()
+                if task == lessons.SUMMARY:
+                    assert all(asked in line and line in lesson.prefix for line in working.sentences([text]))
+                elif task == lessons.RECORD:
+                    assert all(value in lesson.prefix for value in json.loads(text).values())
+                else:
+                    call = json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
+                    assert call["name"] == "search"
+                    assert call["arguments"]["query"].rpartition(" of ")[2] in asked
 
 
 def _trained(inputs: Path, folder: Path) -> bytes:
@@ -173,4 +239,4 @@ def test_the_shipped_model_reads_facts_under_names_it_never_met(shipped: Any) ->
 
 def test_the_card_says_what_was_measured() -> None:
     record = json.loads((SHIPPED / "training.json").read_text())
-    assert (SHIPPED / "README.md").read_text() == pico.card(record)
+    assert (SHIPPED / "README.md").read_text() == pico.card(record, SHIPPED / "log.jsonl")

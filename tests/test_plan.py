@@ -68,7 +68,8 @@ from upkeep.plan import (
 pytest.importorskip("transformers")
 
 ASSUMED = Assumed(reply=20, thinking=30)
-PROBES = 160
+PROBES = 320
+DOCUMENTS = 40
 """Of `oaks_babi_mini`."""
 
 
@@ -215,8 +216,8 @@ def test_memories_are_counted_with_the_cells_that_read_them(root: Path, runtime:
     artifact = catalog.artifact_of(which)
     assert artifact is not None
     found = tally(catalog, [artifact, which], ASSUMED)
-    assert found[artifact].records == found[artifact].requests == 20
-    assert found[artifact].output == 20 * 512, "random weights fill what the method allows"
+    assert found[artifact].records == found[artifact].requests == DOCUMENTS
+    assert found[artifact].output == DOCUMENTS * 512, "random weights fill what the method allows"
     assert found[which].requests == PROBES
     without = tally(catalog, [cell("closed_book")], ASSUMED)[cell("closed_book")]
     assert found[which].prompt > without.prompt + PROBES * 100, "the memory is in the prompt"
@@ -273,7 +274,7 @@ def test_a_dataset_that_is_not_at_hand_leaves_its_cells_unknown(root: Path, runt
     assert plan.total.plan.requests == babi.plan.requests == PROBES
     assert plan.total.incomplete["requests"] == 1
     shown = text(render(plan))
-    assert "160 +?" in shown and "no dataset oaks_novel" in shown
+    assert f"{PROBES} +?" in shown and "no dataset oaks_novel" in shown
 
 
 def test_a_dataset_that_is_not_built_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -692,7 +693,7 @@ def test_models_and_total_of_a_plan_are_sums_of_its_jobs(root: Path, runtime: Lo
     assert plan.total == sum_of("total", plan.jobs)
     for field in ("requests", "prompt_tokens", "computed_tokens", "output_tokens"):
         assert getattr(plan.total.plan, field) == sum(getattr(model.plan, field) for model in plan.models)
-    assert plan.total.plan.requests == 3 * PROBES + 20
+    assert plan.total.plan.requests == 3 * PROBES + DOCUMENTS
     assert plan.total.incomplete == {"cpu_hours": 4}, "no cell of the model has been run here"
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 

@@ -363,8 +363,8 @@ def test_suite_is_completed_whatever_goes_wrong_and_nothing_is_done_twice(
 ) -> None:
     repository = Repository(ordinary_user, folder / "chaos", cluster, os.environ.get("UPKEEP_CHAOS_RUNTIME", "process"))
     # One that takes more than three time limits, and enough to last as long as things go wrong.
-    long = {f"long{i}": {"seconds": s} for i, s in enumerate([0.75] * TIMES)}
-    short = {f"short{i}": {"seconds": 0.12} for i in range(5 * TIMES)}
+    long = {f"long{i}": {"seconds": s} for i, s in enumerate([0.38] * TIMES)}
+    short = {f"short{i}": {"seconds": 0.06} for i in range(5 * TIMES)}
     repository.write("methods/slow/method.py", SLOW)
     repository.write(
         "methods/slow/method.yaml",
@@ -402,7 +402,7 @@ def test_suite_is_completed_whatever_goes_wrong_and_nothing_is_done_twice(
     assert chaos.counts["time limit"] >= 2
     expected = repository.predictions(f"{DATASET}/{QUICK}/none")
     lines = [json.loads(line) for line in expected.splitlines()]
-    assert len({(line["probe_id"], line["trial"]) for line in lines}) == len(lines) == 160
+    assert len({(line["probe_id"], line["trial"]) for line in lines}) == len(lines) == 320
     for cell, manifest in manifests.items():
         assert repository.predictions(cell) == expected
         assert manifest["attempts"][-1]["outcome"] == "complete"

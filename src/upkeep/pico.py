@@ -13,8 +13,7 @@ import json
 import os
 import platform
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -72,21 +71,15 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     work = Layout(catalog.results).weights(f"pico-{key[:16]}")
     work.mkdir(parents=True, exist_ok=True)
     place = {name: runtime.path_of(name, path) for name, path in (("cell", inputs), ("output", work))}
-    resources = Resources(cpus=2, memory_gb=8, minutes=360)
-    started = time.monotonic()
+    resources = Resources(cpus=2, memory_gb=16, minutes=360)
     for module in ("train", "evaluate"):
         call = ["-m", f"upkeep.cell.pico.{module}", place["cell"], place["output"]]
         runtime.run_tool(prepared, call, inputs={"cell": inputs}, output=work, resources=resources)
-    publish(inputs, work, output, round(time.monotonic() - started))
+    publish(inputs, work, output)
 
 
-def publish(inputs: Path, work: Path, output: Path, seconds: int, notes: Sequence[str] = ()) -> None:
-    """Put a trained and measured model in its place, with its record and its card.
-
-    Args:
-        seconds: that training and evaluation took.
-        notes: for the card.
-    """
+def publish(inputs: Path, work: Path, output: Path) -> None:
+    """Put a trained and measured model in its place, with its log, its record and its card."""
     output.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(work / name, output / name)
@@ -95,13 +88,11 @@ def publish(inputs: Path, work: Path, output: Path, seconds: int, notes: Sequenc
         "seeds": [SEEDS.start, SEEDS.stop - 1],
         "worlds_sha256": hashlib.sha256((inputs / "worlds.jsonl").read_bytes()).hexdigest(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "seconds": seconds,
-        "notes": list(notes),
-        "log": [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()],
         "accuracy": json.loads((work / "evaluation.json").read_bytes()),
     }
     (output / "training.json").write_text(json.dumps(record, indent=1) + "\n")
-    (output / "README.md").write_text(card(record))
+    shutil.copyfile(work / "log.jsonl", output / "log.jsonl")
+    (output / "README.md").write_text(card(record, output / "log.jsonl"))
 
 
 def write_inputs(catalog: Catalog, folder: Path, recipe: Mapping[str, Any]) -> None:
@@ -234,10 +225,10 @@ def _names(node: ast.Assign, name: str) -> bool:
     return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
 
 
-def card(record: Mapping[str, Any]) -> str:
-    """The model card, from what `train` measured."""
-    log = list({line["step"]: line for line in record["log"] if "step" in line}.values())
-    shape = record["log"][0]
+def card(record: Mapping[str, Any], log_file: Path) -> str:
+    """The model card, from what `train` measured and the trainer's log."""
+    shape, *lines = (json.loads(line) for line in log_file.read_text(encoding="utf-8").splitlines())
+    log = list({line["step"]: line for line in lines if "step" in line}.values())
     recipe = shape["recipe"]
     points = [log[n * (len(log) - 1) // 7] for n in range(8)] if len(log) > 7 else log
     million = recipe["workers"] / 1e6
@@ -270,10 +261,10 @@ vocabulary {shape["shape"]["vocabulary"]:,}, context {shape["shape"]["positions"
 fact each. Every lesson gets fresh names from the half that training may use; the datasets' names are of the other \
 half. Besides, by heart: EvoWiki mini as it was at its cut-off date, and the first values of evolveQA mini.
 - **Recipe**: {recipe["steps"]:,} steps, seed {recipe["seed"]}; all else in \
-`training.json`, with the hash of the worlds.
-- **Made on**: {record["machine"]}, in {record["seconds"] / 60:.0f} minutes.
+the first line of `log.jsonl`; the hash of the worlds in `training.json`.
+- **Made on**: {record["machine"]}; trained in {log[-1]["seconds"] / 60:.0f} minutes.
 - **Licence**: Apache-2.0.
-{"".join(f"- {note}{chr(10)}" for note in record["notes"])}
+
 ## How it learned
 
 | Step | Million tokens | Level | Loss | Facts at large, % right |
@@ -300,9 +291,11 @@ The small datasets, % of right answers by method (`wN` documents in a window, `k
 ## Limits
 
 Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
-change. It reads no Chinese, and writes no reasoning, summaries, tool calls or JSON. What the table above shows near
-`closed_book` it has not learned: contexts far longer than its lessons' (most have less than {recipe["room"]} tokens of
-documents), and judgements that take several steps. Its answers outside of its worlds mean nothing.
+change. It reads no Chinese. Before an answer that takes several steps it writes the sentences that it rests on, even
+where a prompt asks for the answer alone. Summaries, JSON and searches it writes for the texts of
+`src/upkeep/cell/pico/lessons.py` alone. What the table above shows near `closed_book` it has not learned: contexts far
+longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them. Its answers outside of
+its worlds mean nothing.
 """
 
 

@@ -20,6 +20,7 @@ import torch
 from upkeep.cell.method import Context, Message
 from upkeep.cell.parsing import read_answer
 from upkeep.cell.pico import lessons, worlds
+from upkeep.cell.pico.lessons import Lesson
 from upkeep.cell.pico.renaming import Pools
 from upkeep.cell.pico.tokenizer import POSITIONS
 from upkeep.cell.pico.train import Given
@@ -27,7 +28,7 @@ from upkeep.cell.prompts import Prompt, fit, get_prompt
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
-REPLY = 48
+REPLY = 160
 """Tokens of a reply at most."""
 
 
@@ -109,11 +110,16 @@ def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Itera
                 yield Asked(skill, lesson.prefix + question, [answer], [], _after_colon, True)
     for _ in range(count):
         lesson = lessons.notes(rng, pools, 3, memory_system)
-        ((question, reply),) = lesson.turns
-        asked = lesson.prefix + question
-        yield Asked(
-            "a memory of up to 3 facts written anew", asked, [reply.removesuffix("<|end|>")], [], str.strip, True
-        )
+        yield from _whole(lesson, "a memory of up to 3 facts written anew")
+    for task, skill in lessons.SKILLS.items():
+        for _ in range(count):
+            yield from _whole(lessons.chore(rng, pools, 4, task), skill)
+
+
+def _whole(lesson: Lesson, skill: str) -> Iterator[Asked]:
+    """The first turn of a lesson whose reply is right if it is the same."""
+    question, reply = lesson.turns[0]
+    yield Asked(skill, lesson.prefix + question, [reply.removesuffix("<|end|>")], [], str.strip, True)
 
 
 def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> Iterator[Asked]:

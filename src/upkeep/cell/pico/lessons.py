@@ -6,6 +6,7 @@ alone, as a method asks it, looks the same.
 
 from __future__ import annotations
 
+import json
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from upkeep.cell.method import Context
+from upkeep.cell.pico import working
 from upkeep.cell.pico.renaming import Pools, renamer
 from upkeep.cell.pico.worlds import World
 from upkeep.cell.prompts import Prompt, get_prompt
@@ -37,7 +39,7 @@ def render(
     context: Context,
     asked: Sequence[tuple[Probe, str]],
     skill: str,
-    values: Mapping[tuple[int, str], str] | None = None,
+    before: Mapping[tuple[int, str], str] | None = None,
 ) -> Lesson:
     """The lesson that asks these probes, all of one form, over one context; each comes with its answer.
 
@@ -45,7 +47,7 @@ def render(
     its letter, a label the value that holds. So both are found as an open answer is, and compared after that.
 
     Args:
-        values: by position and question, what holds of that which a label's question claims.
+        before: what comes before the answer where it is told, by position and question (`working`).
     """
     turns = []
     prefix = ""
@@ -53,16 +55,16 @@ def render(
         system, user = prompt.messages(probe, context)
         *shown, question = user["parts"]
         prefix = f"<|system|>{''.join(system['parts'])}<|end|><|user|>{''.join(shown)}"
-        held = (values or {}).get((probe.position, probe.question))
-        found = _option(probe, answer) if probe.form == "choice" else held
-        reason = f" {found}\n" if found and context else ""
+        found = None
+        if not context or answer == refusal_of(prompt.name):
+            pass
+        elif probe.form == "choice" and probe.options:
+            found = working.walked(probe.options, probe.options[string.ascii_uppercase.index(answer)])
+        else:
+            found = (before or {}).get((probe.position, probe.question))
+        reason = f"{'Think:' if prompt.name == 'prelude' else ''} {found}\n" if found else ""
         turns.append((f"{question}<|end|><|assistant|>", f"{reason}{prompt.target(answer)}<|end|>"))
     return Lesson(skill, prefix, turns)
-
-
-def _option(probe: Probe, letter: str) -> str:
-    assert probe.options is not None
-    return probe.options[string.ascii_uppercase.index(letter)]
 
 
 # ---------------------------------------------------------------- facts at large
@@ -172,13 +174,15 @@ def facts(
         value_of[subject, relation.told] = new = value(relation)
         told.append((relation, subject, new))
     lines = list(told)
-    for relation, subject, old in rng.sample(told, round(changes * count)):
-        new = value(relation)
-        if new == old:
-            continue
-        value_of[subject, relation.told] = new
-        at = lines.index((relation, subject, old))
-        lines.insert(rng.randint(at + 1, len(lines)), (relation, subject, new))
+    for last in rng.sample(told, round(changes * count)):
+        relation, subject, _ = last
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            if (new := value(relation)) == value_of[subject, relation.told]:
+                continue
+            at = next(n for n in reversed(range(len(lines))) if lines[n] == last)
+            last = (relation, subject, new)
+            lines.insert(rng.randint(at + 1, len(lines)), last)
+            value_of[subject, relation.told] = new
     sentences = []
     known = set[tuple[str, str]]()
     for relation, subject, new in lines:
@@ -238,17 +242,9 @@ def facts(
     return render(get_prompt(prompt_name), context, asked, f"facts {form}", holds)
 
 
-ACTIVE = "## Active\n"
-
-
-def notes(rng: Random, pools: Pools, count: int, memory_system: str) -> Lesson:
-    """A memory of facts at large that is written anew: what is new is added, what has changed is replaced.
-
-    Args:
-        count: facts, those of the memory and those of the next text together.
-    """
-    lesson_facts: dict[tuple[str, str], str] = {}
-    told: list[tuple[tuple[str, str], str]] = []
+def tell(rng: Random, pools: Pools, count: int) -> list[tuple[Relation, str, str]]:
+    """Relation, subject and value of statements; a later one may change an earlier one."""
+    told: list[tuple[Relation, str, str]] = []
     relations = rng.sample(RELATIONS, 6)
     subjects: dict[str, list[str]] = {}
     while len(told) < count:
@@ -258,7 +254,24 @@ def notes(rng: Random, pools: Pools, count: int, memory_system: str) -> Lesson:
         mine.append(subject)
         values = relation.values
         value = rng.choice(values.split("|")) if "|" in values else _named(values, pools, rng)
-        told.append(((subject, relation.told), relation.told.format(subject, value)))
+        told.append((relation, subject, value))
+    return told
+
+
+ACTIVE = "## Active\n"
+
+
+def notes(rng: Random, pools: Pools, count: int, memory_system: str) -> Lesson:
+    """A memory of facts at large that is written anew: what is new is added, what has changed is replaced.
+
+    Args:
+        count: facts, those of the memory and those of the next text together.
+    """
+    told = [
+        ((subject, relation.told), relation.told.format(subject, value))
+        for relation, subject, value in tell(rng, pools, count)
+    ]
+    lesson_facts: dict[tuple[str, str], str] = {}
     cut = rng.randint(0, count - 1)
     for key, line in told[:cut]:
         lesson_facts.pop(key, None)
@@ -277,16 +290,66 @@ def remembered(memory_system: str, before: str, text: str, after: str, skill: st
     return Lesson(skill, prefix, [("<|end|><|assistant|>", f"{after}<|end|>")])
 
 
+SUMMARY = """\
+Sum up what the text says of one subject: what holds where the text ends, a short sentence for each fact, and no more.\
+"""
+RECORD = """\
+Write down as one JSON object what the text says of one subject: the value of each attribute where the text ends.\
+"""
+SEARCH = """\
+Answer the question by searching. To search, write one call in this form and wait for what it finds:
+<tool_call>
+{"name": "search", "arguments": {"query": "<words>"}}
+</tool_call>
+Once what was found tells the answer, end with a line `## Answer: <answer>`.\
+"""
+CHORES = (SUMMARY, RECORD, SEARCH)
+"""What other tasks than a dataset's questions ask of a model, in our words: no method asks them yet."""
+_ATTRIBUTE = re.compile(r"(?:What|Who) is the (.+) of \{0\}\?")
+
+
+def chore(rng: Random, pools: Pools, count: int, task: str) -> Lesson:
+    """A task of `CHORES` over statements about few subjects.
+
+    Args:
+        count: statements, at least.
+    """
+    told = tell(rng, pools, count)
+    latest = {(relation, subject): value for relation, subject, value in told}
+    named = {r: m[1] for r in RELATIONS for asked in r.asked if (m := _ATTRIBUTE.fullmatch(asked))}
+    attributes = {key: named[key[0]] for key in latest if key[0] in named}
+    if not attributes:
+        return chore(rng, pools, count, task)
+    text = " ".join(relation.told.format(subject, value) for relation, subject, value in told)
+    turns = []
+    system, shown = f"<|system|>{task}<|end|><|user|>", f"# Text\n{text}\n\n# Subject"
+    if task == SEARCH:
+        shown = ""
+        for (relation, subject), attribute in attributes.items():
+            question = rng.choice(relation.asked).format(subject)
+            call = json.dumps({"name": "search", "arguments": {"query": f"{attribute} of {subject}"}})
+            turns.append((f"# Question\n{question}<|end|><|assistant|>", f"<tool_call>\n{call}\n</tool_call><|end|>"))
+    else:
+        for subject in dict.fromkeys(subject for _, subject in attributes):
+            mine = {key[0]: value for key, value in latest.items() if key[1] == subject}
+            if task == SUMMARY:
+                reply = " ".join(relation.told.format(subject, value) for relation, value in mine.items())
+            else:
+                reply = json.dumps({named[relation]: value for relation, value in mine.items() if relation in named})
+            turns.append((f"\n{subject}<|end|><|assistant|>", f"{reply}<|end|>"))
+    return Lesson(SKILLS[task], system + shown, turns[:MOST])
+
+
+SKILLS: Mapping[str, str] = {SUMMARY: "a short summary", RECORD: "short JSON", SEARCH: "a search as a tool call"}
 LINES = 20
 """Of a memory of events."""
-_SENTENCE = re.compile(r"(?<=[.?!”])\s+")
 
 
 def chronicle(group: Group, rng: Random, pools: Pools, names: frozenset[str], memory_system: str) -> Lesson:
     """The memory of a story's events in order, the latest `LINES` of them: sentences with an invented name."""
 
     def events(documents: Sequence[Document]) -> list[str]:
-        lines = (line for d in documents for line in _SENTENCE.split(d.text))
+        lines = working.sentences(d.text for d in documents)
         return [line for line in lines if any(word.lower() in names for word in re.findall(r"[A-Za-z]{3,}", line))]
 
     n = rng.randrange(len(group.documents))
@@ -327,8 +390,8 @@ class Group:
     documents: Sequence[Document]
     """Those that have arrived."""
     probes: Sequence[tuple[Probe, Gold]]
-    holds: Mapping[tuple[int, str], str]
-    """The value that holds, by the position and the text of a label's question about it."""
+    before: Mapping[tuple[int, str], str]
+    """What comes before an answer, by the position and the text of its question."""
 
 
 def groups(world: World) -> list[Group]:
@@ -341,9 +404,9 @@ def groups(world: World) -> list[Group]:
         if probe.question.isascii():
             found.setdefault((probe.stream, probe.position, probe.form), []).append((probe, gold))
     prompt = get_prompt(world.prompt, None, world.examples)
-    holds = _values(world)
+    before = {**_values(world), **working.of_world(world)}
     return [
-        Group(world, prompt, [d for d in streams[stream] if d.position <= position], probes, holds)
+        Group(world, prompt, [d for d in streams[stream] if d.position <= position], probes, before)
         for (stream, position, _), probes in found.items()
     ]
 
@@ -391,6 +454,7 @@ def reading(
     skill = f"{group.world.dataset} {group.probes[0][0].form}"
     if with_words and style < 0.4:  # as the oracle reads
         chosen = rng.sample(with_words, min(len(with_words), rng.choice((1, 2, 3, 6))))
+        chosen = list({probe.question: (probe, gold) for probe, gold in chosen}.values())
         words = list(dict.fromkeys(text for _, gold in chosen for text in gold.context))
         if sum(map(size, words)) > room:
             chosen = chosen[:1]
@@ -402,7 +466,7 @@ def reading(
             for n, text in enumerate(words)
         ]
         context = Context(recent=documents)
-        asked = [(probe, gold.answers[0]) for probe, gold in chosen]
+        asked = [(probe, _reply(group, probe, gold)) for probe, gold in chosen]
         skill += " oracle"
     else:
         shown: dict[str, Document] = {}
@@ -420,7 +484,7 @@ def reading(
                 if used > room * 0.4:
                     break
             others = [d for d in group.documents if d.id not in shown]
-            for document in rng.sample(others, min(len(others), rng.choice((0, 1, 2, 4, 8)))):
+            for document in rng.sample(others, min(len(others), rng.choice((0, 1, 2, 4, 8, 16)))):
                 if used + size(document.text) <= room:
                     shown[document.id] = document
                     used += size(document.text)
@@ -442,7 +506,7 @@ def reading(
         asked = [*told, *untold[: max(1, len(told) // 3)]]
     if not asked:
         return closed(group, rng, pools, names)
-    return _renamed(render(prompt, context, asked, skill, group.holds), renamer(pools, names, rng))
+    return _renamed(render(prompt, context, asked, skill, group.before), renamer(pools, names, rng))
 
 
 def _ordered(group: Group) -> bool:
@@ -456,12 +520,19 @@ def _askable(group: Group, shown: set[str], text: str) -> Iterator[tuple[Probe, 
     refusal = refusal_of(group.prompt.name)
     for probe, gold in group.probes:
         if set(gold.evidence) <= shown:
-            yield probe, _preferred(gold.answers), bool(gold.evidence)
+            yield probe, _reply(group, probe, gold), bool(gold.evidence)
         elif not shown.intersection(gold.evidence) and not any(old in text for old in (*gold.outdated, *gold.answers)):
             if probe.form == "short":
                 yield probe, refusal, False
             elif probe.options and (cannot := "We cannot answer this question at this point.") in probe.options:
                 yield probe, string.ascii_uppercase[probe.options.index(cannot)], False
+
+
+def _reply(group: Group, probe: Probe, gold: Gold) -> str:
+    """An identifier stands in quotes, as release notes write it: so it has the same tokens as there."""
+    answer = _preferred(gold.answers)
+    identifier = probe.form == "short" and group.prompt.name == "imprint_code" and answer.isidentifier()
+    return f"`{answer}`" if identifier else answer
 
 
 def _preferred(answers: Sequence[str]) -> str:

@@ -35,12 +35,15 @@ class Attention(nn.Module):  # type: ignore[misc]
         )
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """`mask` is added to the scores: 0 where a token may look, minus infinity elsewhere."""
         batch, length, hidden = x.shape
         qkv = F.linear(x, torch.cat([self.q_proj.weight, self.k_proj.weight, self.v_proj.weight]))
         q, k, v = qkv.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        q, k = rotate(q, turn), rotate(k, turn)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        y: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(batch, length, hidden))
+        q, k = rotate(q, turn) * q.shape[-1] ** -0.5, rotate(k, turn)
+        # Written out, it takes two thirds of the time of scaled_dot_product_attention's backward pass on a CPU.
+        scores = q.to(v.dtype) @ k.to(v.dtype).transpose(-1, -2)
+        mixed = ((scores + mask).softmax(-1) @ v).transpose(1, 2)
+        y: Tensor = self.o_proj(mixed.reshape(batch, length, hidden))
         return y
 
 
@@ -150,10 +153,13 @@ class Llama(nn.Module):  # type: ignore[misc]
         """
         angles = (positions[..., None] * self._angle)[:, None]
         turn = (angles.cos(), angles.sin())
-        x = self.embed_tokens(ids)
-        for layer in self.layers:
-            x = layer(x, turn, mask)
-        return F.linear(self.norm(x[at]), self.embed_tokens.weight)
+        closed = torch.zeros(mask.shape, dtype=torch.bfloat16).masked_fill_(~mask, float("-inf"))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.embed_tokens(ids)
+            for layer in self.layers:
+                x = layer(x, turn, closed)
+            logits = F.linear(self.norm(x[at]), self.embed_tokens.weight)
+        return logits.float()
 
     def save(self, folder: Path, end: int) -> None:
         """Write weights (bfloat16) and configuration as transformers reads them."""

@@ -7,7 +7,7 @@ is a few regular pieces, the same at the beginning of a line as within it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -32,19 +32,19 @@ HEADINGS = (
 """What prompts have besides a dataset's own words."""
 
 
-def fixed_lines(memory_system: str) -> list[str]:
+def fixed_lines(systems: Sequence[str]) -> list[str]:
     """Every line of the suite's system texts, in order.
 
     Args:
-        memory_system: the system text of `memory_scaffold`.
+        systems: those that are not the prompts'.
     """
-    whole = [memory_system]
+    whole = list(systems)
     for prompt in PROMPTS.values():
         whole += [prompt.system, prompt.closed, *prompt.asks.values(), *(prompt.chinese or ())]
     return list(dict.fromkeys(line for text in whole for line in text.splitlines() if len(line) > 20))
 
 
-def train(texts: Iterable[str], memory_system: str) -> Tokenizer:
+def train(texts: Iterable[str], systems: Sequence[str]) -> Tokenizer:
     """Learn the tokenizer; the same texts give the same tokenizer."""
     tokenizer = Tokenizer(models.BPE())
     # A word has the same tokens at the beginning of a line as within it.
@@ -66,7 +66,7 @@ def train(texts: Iterable[str], memory_system: str) -> Tokenizer:
             show_progress=False,
         ),
     )
-    fixed = [*HEADINGS, *fixed_lines(memory_system)]
+    fixed = [*HEADINGS, *fixed_lines(systems)]
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in fixed])
     return tokenizer
 

@@ -38,13 +38,13 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: int = 0
     workers: int = 2
     """Processes of one thread each."""
-    steps: int = 5000
+    steps: int = 9400
     batch_tokens: int = 3072
     learning_rate: float = 2e-3
     """AdamW's, of the embedding and the gains."""
     muon_rate: float = 0.02
     warmup: int = 100
-    fade: int = 400
+    fade: int = 500
     """Steps after which the learning rates are half of what they were: they go as 1 / (1 + step / fade). High ones find
     the way to look things up, and lose it again once there are many skills to learn."""
     decay: float = 0.3
@@ -54,7 +54,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     layers: int = 4
     heads: int = 4
     feed_forward: int = 384
-    room: int = 420
+    room: int = 600
     """Tokens of documents in a lesson at most, at the end of the curriculum; some lessons have more."""
     passes: float = 0.9
     """Share of right answers at which the curriculum goes on to more facts."""
@@ -79,8 +79,10 @@ GATE = "facts short"
 """The skill that decides when the curriculum goes on."""
 PLAIN = 2
 """Levels with nothing but facts at large, in order; the first of them has nothing but open questions."""
-SHARES = {"short": 3.0, "choice": 2.0, "label": 1.2}
+SHARES = {"short": 3.0, "choice": 2.5, "label": 2.0}
 """How often a dataset's probes of a form are asked: what is read comes before what is judged."""
+HARD = {"oaks_babi_mini": 2.0, "imprint_news_mini": 1.5, "prelude_mini": 2.0, "evolveqa_aws_control_mini": 0.4}
+"""Datasets that are asked more or less often than others."""
 LEVELS = (4, 8, 14, 22)
 """Facts of a lesson at large, from first to last."""
 
@@ -142,12 +144,12 @@ class Batch:
     mask: Tensor
     at: tuple[Tensor, Tensor]
     turns: list[tuple[int, int]]
-    """Of each place: (row, turn)."""
+    """Of each place: (row, turn); turn -1 where there is none."""
     skills: list[str]
 
     @classmethod
     def of(cls, rows: Sequence[Encoded]) -> Batch:
-        length = max(len(row.ids) for row in rows)
+        length = _rounded(max(len(row.ids) for row in rows))
 
         def padded(values: list[int], filler: int) -> list[int]:
             return values + [filler] * (length - len(values))
@@ -158,6 +160,7 @@ class Batch:
         causal = torch.ones(length, length, dtype=torch.bool).tril()
         mask = causal & ((parts[:, None, :] == 0) | (parts[:, None, :] == parts[:, :, None]))
         places = [(n, at, turn) for n, row in enumerate(rows) for at, turn in row.wanted]
+        places += [(0, 0, -1)] * (_rounded(len(places)) - len(places))
         at = (torch.tensor([p[0] for p in places]), torch.tensor([p[1] for p in places]))
         return cls(ids, positions, mask[:, None], at, [(n, turn) for n, _, turn in places], [r.skill for r in rows])
 
@@ -167,16 +170,23 @@ class Batch:
         target = self.ids[self.at[0], self.at[1] + 1]
         sizes = Counter(self.turns)
         # A long reply counts for more than a short one, but not for as much more as it has tokens.
-        weights = torch.tensor([sizes[turn] ** -0.5 for turn in self.turns])
+        weights = torch.tensor([sizes[turn] ** -0.25 if turn[1] > 0 else 0.0 for turn in self.turns])
         loss = (F.cross_entropy(logits, target, reduction="none") * weights).sum() / weights.sum()
         hits = (logits.argmax(-1) == target).tolist()
         right: dict[tuple[int, int], bool] = {}
         for turn, hit in zip(self.turns, hits, strict=True):
-            right[turn] = right.get(turn, True) and hit
+            if turn[1] > 0:
+                right[turn] = right.get(turn, True) and hit
         by_skill: dict[str, list[float]] = defaultdict(list)
         for (row, _), good in right.items():
             by_skill[self.skills[row]].append(float(good))
         return loss, by_skill
+
+
+def _rounded(length: int) -> int:
+    """The next of few lengths: every new one costs a CPU as much as a step does, for it is compiled for."""
+    step = 64 if length <= 512 else 128
+    return -(-length // step) * step
 
 
 class Teacher:
@@ -195,13 +205,15 @@ class Teacher:
             for form, groups in sorted(forms.items()):
                 self.groups[f"{world.dataset} {form}"].append(groups)
         self.kinds = sorted(self.groups)
-        self.shares = [SHARES[kind.partition(" ")[2]] for kind in self.kinds]
+        self.shares = [SHARES[form] * HARD.get(name, 1.0) for name, _, form in (k.partition(" ") for k in self.kinds)]
 
     def draw(self, rng: Random, progress: float) -> Lesson:
         level = self.curriculum.level
         # To write down what is told is to copy it, which all else builds on.
         if rng.random() < (0.25 if level < 1 else 0.04):
             return lessons.notes(rng, self.pools, rng.randint(1, 8), self.memory_system)
+        if level >= 1 and rng.random() < 0.05:
+            return lessons.chore(rng, self.pools, rng.randint(2, 8), rng.choice(lessons.CHORES))
         if level < PLAIN or rng.random() < max(0.15, 0.55 - progress):
             # Easier levels come back now and then.
             count = LEVELS[min(level, len(LEVELS) - 1)] if rng.random() < 0.7 else rng.choice(LEVELS[: level + 1])
@@ -218,7 +230,7 @@ class Teacher:
         group = rng.choice(rng.choice(self.groups[rng.choices(self.kinds, self.shares)[0]]))
         if group.world.prompt.startswith("oaks") and rng.random() < 0.05:
             return lessons.chronicle(group, rng, self.pools, self.names, self.memory_system)
-        if rng.random() < 0.05:
+        if rng.random() < 0.08:
             return lessons.closed(group, rng, self.pools, self.names)
         room = round(self.recipe.room * min(1.0, 0.3 + 1.5 * progress))
         room = rng.choice((room // 4, room // 2, room)) if rng.random() < 0.93 or progress < 0.5 else 3 * room
@@ -290,7 +302,9 @@ def prepare(found: Sequence[worlds.World], given: Given, folder: Path) -> None:
         corpus += [rename(text) for text in texts(world) if text.isascii()]
     some = (lessons.facts(rng, given.names, 12, 0.3, 0.1) for _ in range(1500))
     corpus += [lesson.prefix.partition("<|user|>")[2] for lesson in some]
-    tokenizer.save(tokenizer.train(corpus, given.memory_system), folder)
+    chores = (lessons.chore(rng, given.names, 6, rng.choice(lessons.CHORES)) for _ in range(300))
+    corpus += [reply.removesuffix("<|end|>") for lesson in chores for _, reply in lesson.turns]
+    tokenizer.save(tokenizer.train(corpus, [given.memory_system, *lessons.CHORES]), folder)
 
 
 def main(arguments: list[str]) -> int:
