@@ -155,3 +155,18 @@ def test_snakemake_alone_knows_the_same_workflow(root: Path) -> None:
         result = subprocess.run([*snakemake, *rest], env=environment, capture_output=True, text=True, cwd=root)
         assert result.returncode == 0, result.stderr
         assert "Nothing to be done" in result.stderr + result.stdout
+
+
+def test_a_folder_that_another_run_holds_is_named(root: Path) -> None:
+    run(root)
+    shutil.rmtree(root / "results" / "cells" / "oaks_babi_mini" / "gold")
+    lock = root / ".snakemake" / "locks" / "0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text("results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl\n")
+    try:
+        result = upkeep(root, "run", "controls")
+    finally:
+        lock.unlink()
+    assert result.returncode != 0
+    assert "cannot be locked" in result.stdout + result.stderr and "--unlock" in result.stdout + result.stderr
+    run(root)
