@@ -63,7 +63,7 @@ class LogHandler(LogHandlerBase):
             self._finish(record.job_id)  # type: ignore[attr-defined]
         elif event == LogEvent.JOB_ERROR:
             self._fail(record)
-        elif event is None and record.levelno >= ERROR or event == LogEvent.ERROR and not self.failed:
+        elif (event is None and record.levelno >= ERROR) or (event == LogEvent.ERROR and not self.failed):
             # Besides what is said of jobs: an error of the workflow itself, a locked folder say.
             self.console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
 
