@@ -221,7 +221,7 @@ def test_a_method_that_peeks_finds_nothing_that_has_not_arrived(catalog: Catalog
     cell = Cell(BABI, "peeking", "default", "tiny")
     run_cell(catalog, cell)
     peeked = [p for p in predictions(catalog, cell) if p.answer is not None or p.error is not None]
-    assert len(peeked) == 2 * 10  # one question of each stream, at each interval
+    assert len(peeked) == 4 * 10  # one question of each stream, at each interval
     for prediction in peeked:
         position = prediction.probe_id.rpartition("@")[2]
         # It finds what has arrived (so it does look), no later document, and no file of the dataset's.

@@ -387,7 +387,7 @@ def test_a_full_stream_has_65_chunks_of_at_most_2000_tokens(full: store.Dataset)
 
 def test_about_87_facts_are_spread_through_a_stream(full: store.Dataset) -> None:
     ordinary = prose.vocabulary()
-    facts = [[len(e) for e in events_by_chunk(full, s, ordinary)] for s in sorted(set(mini.documents["stream"]))]
+    facts = [[len(e) for e in events_by_chunk(full, s, ordinary)] for s in ("babi00", "babi01")]
     assert sum(map(sum, facts)) == 2 * 87
     assert all(sum(half) > 20 for per_chunk in facts for half in (per_chunk[:32], per_chunk[32:]))
     assert max(map(max, facts)) < 10

@@ -50,8 +50,8 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 
 
 def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
-    """Train the model and put it at `output`, with `training.json` (what it was made of, the curve, how well it does)
-    and the model card. What was begun with the same code, recipe and worlds is gone on with.
+    """Train the model and put it at `output`, with `training.json` (what it was made of, how well it does), `log.jsonl`
+    (recipe and curve) and the model card. What was begun with the same code, recipe and worlds is gone on with.
 
     Args:
         recipe: fields of `upkeep.cell.pico.train.Recipe` other than the defaults.

@@ -19,8 +19,7 @@ import torch
 
 from upkeep.cell.method import Context, Message
 from upkeep.cell.parsing import read_answer
-from upkeep.cell.pico import lessons, worlds
-from upkeep.cell.pico.lessons import Lesson
+from upkeep.cell.pico import lessons, working, worlds
 from upkeep.cell.pico.renaming import Pools
 from upkeep.cell.pico.tokenizer import POSITIONS
 from upkeep.cell.pico.train import Given
@@ -105,18 +104,18 @@ def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Itera
             lesson = lessons.facts(rng, pools, facts, changes, 0.15, form)
             for question, reply in lesson.turns[:4]:
                 answer = _after_colon(reply.removesuffix("<|end|>"))
-                kind = "refusal" if answer.endswith(("nknown", lessons.NO_INFORMATION)) else lesson.skill
+                kind = "refusal" if answer.endswith(("nknown", working.NO_INFORMATION)) else lesson.skill
                 skill = f"{kind}, {facts} facts{', some changed' if changes else ''}"
                 yield Asked(skill, lesson.prefix + question, [answer], [], _after_colon, True)
     for _ in range(count):
         lesson = lessons.notes(rng, pools, 3, memory_system)
         yield from _whole(lesson, "a memory of up to 3 facts written anew")
-    for task, skill in lessons.SKILLS.items():
+    for task, skill in lessons.CHORES.items():
         for _ in range(count):
             yield from _whole(lessons.chore(rng, pools, 4, task), skill)
 
 
-def _whole(lesson: Lesson, skill: str) -> Iterator[Asked]:
+def _whole(lesson: lessons.Lesson, skill: str) -> Iterator[Asked]:
     """The first turn of a lesson whose reply is right if it is the same."""
     question, reply = lesson.turns[0]
     yield Asked(skill, lesson.prefix + question, [reply.removesuffix("<|end|>")], [], str.strip, True)

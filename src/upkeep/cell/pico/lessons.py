@@ -16,6 +16,7 @@ from random import Random
 from upkeep.cell.method import Context
 from upkeep.cell.pico import working
 from upkeep.cell.pico.renaming import Pools, renamer
+from upkeep.cell.pico.working import NO_INFORMATION, preferred
 from upkeep.cell.pico.worlds import World
 from upkeep.cell.prompts import Prompt, get_prompt
 from upkeep.contract import Document, Form, Gold, Pair, Probe
@@ -55,14 +56,12 @@ def render(
         system, user = prompt.messages(probe, context)
         *shown, question = user["parts"]
         prefix = f"<|system|>{''.join(system['parts'])}<|end|><|user|>{''.join(shown)}"
-        found = None
-        if not context or answer == refusal_of(prompt.name):
-            pass
-        elif probe.form == "choice" and probe.options:
+        found: str | None = None
+        if probe.form == "choice" and probe.options:
             found = working.walked(probe.options, probe.options[string.ascii_uppercase.index(answer)])
-        else:
+        elif answer != refusal_of(prompt.name):
             found = (before or {}).get((probe.position, probe.question))
-        reason = f"{'Think:' if prompt.name == 'prelude' else ''} {found}\n" if found else ""
+        reason = f"{'Think:' if prompt.name == 'prelude' else ''} {found}\n" if found and context else ""
         turns.append((f"{question}<|end|><|assistant|>", f"{reason}{prompt.target(answer)}<|end|>"))
     return Lesson(skill, prefix, turns)
 
@@ -131,7 +130,6 @@ _TESTED = ("imprint_news", "imprint_code", "imprint_personal", "evolveqa")
 """Prompts with labels and options."""
 REFUSALS: Mapping[str, str] = {"oaks_babi": "Unknown", "evowiki": "unknown"}
 """What is said where nothing tells; other prompts ask for `no information about it`."""
-NO_INFORMATION = "no information about it"
 
 
 def facts(
@@ -208,7 +206,7 @@ def facts(
         question = rng.choice(relation.asked).format(subject)
         options: list[str] | None = None
         if form == "short":
-            reply = answer or REFUSALS.get(prompt_name, NO_INFORMATION)
+            reply = answer or refusal_of(prompt_name)
         elif form == "label":
             if answer is None:
                 continue
@@ -303,8 +301,12 @@ Answer the question by searching. To search, write one call in this form and wai
 </tool_call>
 Once what was found tells the answer, end with a line `## Answer: <answer>`.\
 """
-CHORES = (SUMMARY, RECORD, SEARCH)
-"""What other tasks than a dataset's questions ask of a model, in our words: no method asks them yet."""
+CHORES: Mapping[str, str] = {
+    SUMMARY: "a short summary",
+    RECORD: "short JSON",
+    SEARCH: "a search as a tool call",
+}
+"""The skill of each task other than a dataset's questions, by its text, which is ours: no method asks it yet."""
 _ATTRIBUTE = re.compile(r"(?:What|Who) is the (.+) of \{0\}\?")
 
 
@@ -337,10 +339,9 @@ def chore(rng: Random, pools: Pools, count: int, task: str) -> Lesson:
             else:
                 reply = json.dumps({named[relation]: value for relation, value in mine.items() if relation in named})
             turns.append((f"\n{subject}<|end|><|assistant|>", f"{reply}<|end|>"))
-    return Lesson(SKILLS[task], system + shown, turns[:MOST])
+    return Lesson(CHORES[task], system + shown, turns[:MOST])
 
 
-SKILLS: Mapping[str, str] = {SUMMARY: "a short summary", RECORD: "short JSON", SEARCH: "a search as a tool call"}
 LINES = 20
 """Of a memory of events."""
 
@@ -404,36 +405,11 @@ def groups(world: World) -> list[Group]:
         if probe.question.isascii():
             found.setdefault((probe.stream, probe.position, probe.form), []).append((probe, gold))
     prompt = get_prompt(world.prompt, None, world.examples)
-    before = {**_values(world), **working.of_world(world)}
+    before = working.of_world(world)
     return [
         Group(world, prompt, [d for d in streams[stream] if d.position <= position], probes, before)
         for (stream, position, _), probes in found.items()
     ]
-
-
-_ASKING = frozenset(("what", "who", "which", "where", "whom", "in", "for"))
-
-
-def _values(world: World) -> dict[tuple[int, str], str]:
-    """By a label's position and question, the answer of the open question that says nothing else, where there is one
-    over the same documents: `Is 3 days the storage time of Foclai?`, `What is the storage time of Foclai?`."""
-
-    def words(text: str) -> frozenset[str]:
-        return frozenset(re.findall(r"[\w.]*\w", text.lower()))
-
-    open_ones: dict[tuple[str, tuple[str, ...]], list[tuple[frozenset[str], str]]] = {}
-    for probe, gold in zip(world.probes, world.golds, strict=True):
-        if probe.form == "short" and gold.evidence:
-            place = (probe.stream, tuple(sorted(gold.evidence)))
-            open_ones.setdefault(place, []).append((words(probe.question) - _ASKING, _preferred(gold.answers)))
-    found = {}
-    for probe, gold in zip(world.probes, world.golds, strict=True):
-        if probe.form == "label":
-            mine = words(probe.question)
-            near = open_ones.get((probe.stream, tuple(sorted(gold.evidence))), [])
-            if values := [value for asked, value in near if asked <= mine]:
-                found[probe.position, probe.question] = values[0]
-    return found
 
 
 def reading(
@@ -530,13 +506,9 @@ def _askable(group: Group, shown: set[str], text: str) -> Iterator[tuple[Probe, 
 
 def _reply(group: Group, probe: Probe, gold: Gold) -> str:
     """An identifier stands in quotes, as release notes write it: so it has the same tokens as there."""
-    answer = _preferred(gold.answers)
+    answer = preferred(gold.answers)
     identifier = probe.form == "short" and group.prompt.name == "imprint_code" and answer.isidentifier()
     return f"`{answer}`" if identifier else answer
-
-
-def _preferred(answers: Sequence[str]) -> str:
-    return NO_INFORMATION if NO_INFORMATION in answers else answers[0]
 
 
 def refusal_of(prompt: str) -> str:

@@ -213,7 +213,7 @@ class Teacher:
         if rng.random() < (0.25 if level < 1 else 0.04):
             return lessons.notes(rng, self.pools, rng.randint(1, 8), self.memory_system)
         if level >= 1 and rng.random() < 0.05:
-            return lessons.chore(rng, self.pools, rng.randint(2, 8), rng.choice(lessons.CHORES))
+            return lessons.chore(rng, self.pools, rng.randint(2, 8), rng.choice(list(lessons.CHORES)))
         if level < PLAIN or rng.random() < max(0.15, 0.55 - progress):
             # Easier levels come back now and then.
             count = LEVELS[min(level, len(LEVELS) - 1)] if rng.random() < 0.7 else rng.choice(LEVELS[: level + 1])
@@ -302,7 +302,7 @@ def prepare(found: Sequence[worlds.World], given: Given, folder: Path) -> None:
         corpus += [rename(text) for text in texts(world) if text.isascii()]
     some = (lessons.facts(rng, given.names, 12, 0.3, 0.1) for _ in range(1500))
     corpus += [lesson.prefix.partition("<|user|>")[2] for lesson in some]
-    chores = (lessons.chore(rng, given.names, 6, rng.choice(lessons.CHORES)) for _ in range(300))
+    chores = (lessons.chore(rng, given.names, 6, rng.choice(list(lessons.CHORES))) for _ in range(300))
     corpus += [reply.removesuffix("<|end|>") for lesson in chores for _, reply in lesson.turns]
     tokenizer.save(tokenizer.train(corpus, [given.memory_system, *lessons.CHORES]), folder)
 

@@ -31,17 +31,52 @@ def walked(options: Sequence[str], right: str) -> str:
     return "\n".join([right, *lines[: list(options).index(right) + 1]])
 
 
+NO_INFORMATION = "no information about it"
+
+
+def preferred(answers: Sequence[str]) -> str:
+    """Of the accepted answers, the one to give."""
+    return NO_INFORMATION if NO_INFORMATION in answers else answers[0]
+
+
 def of_world(world: World) -> dict[tuple[int, str], str]:
     """What comes before the answers of a world's open questions and labels, by position and question."""
     documents = {document.id: document for document in world.documents}
     ways = _WAYS.get(world.prompt, ())
-    found = {}
+    found = _values(world)
     for probe, gold in zip(world.probes, world.golds, strict=True):
         if probe.form == "choice" or not gold.evidence or not probe.question.isascii():
             continue
         told = sorted((documents[id] for id in gold.evidence), key=lambda document: document.position)
         if written := next(filter(None, (way(probe, gold, told) for way in ways)), None):
             found[probe.position, probe.question] = written
+    return found
+
+
+# ---------------------------------------------------------------- the value that a label's question is about
+
+_ASKING = frozenset(("what", "who", "which", "where", "whom", "in", "for"))
+
+
+def _values(world: World) -> dict[tuple[int, str], str]:
+    """By a label's position and question, the answer of the open question that says nothing else, where there is one
+    over the same documents: `Is 3 days the storage time of Foclai?`, `What is the storage time of Foclai?`."""
+
+    def words(text: str) -> frozenset[str]:
+        return frozenset(re.findall(r"[\w.]*\w", text.lower()))
+
+    open_ones: dict[tuple[str, tuple[str, ...]], list[tuple[frozenset[str], str]]] = {}
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        if probe.form == "short" and gold.evidence:
+            place = (probe.stream, tuple(sorted(gold.evidence)))
+            open_ones.setdefault(place, []).append((words(probe.question) - _ASKING, preferred(gold.answers)))
+    found = {}
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        if probe.form == "label":
+            mine = words(probe.question)
+            near = open_ones.get((probe.stream, tuple(sorted(gold.evidence))), [])
+            if values := [value for asked, value in near if asked <= mine]:
+                found[probe.position, probe.question] = values[0]
     return found
 
 
@@ -97,7 +132,8 @@ def _claim(probe: Probe, gold: Gold, told: Sequence[Document]) -> str | None:
     words = [frozenset(map(str.lower, _WORD.findall(line))) for line in lines]
     rare = Counter(word for line in words for word in line)
     wanted = frozenset(map(str.lower, _WORD.findall(_ASIDE.sub("", probe.question))))
-    return max(lines, key=lambda line: sum(1 / rare[word] for word in wanted & words[lines.index(line)]))
+    told_most = max(zip(lines, words, strict=True), key=lambda pair: sum(1 / rare[word] for word in wanted & pair[1]))
+    return told_most[0]
 
 
 # ---------------------------------------------------------------- events (OAKS-BABI)
