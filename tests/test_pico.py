@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -136,6 +137,23 @@ def test_what_comes_before_an_answer_stands_in_the_documents(dataset: str) -> No
         written = before.get((probe.position, probe.question), "")
         for line in working.sentences([re.sub(r"(^|\s)\d+\. |\w+: \d+\.", r"\1", written).strip()]):
             assert line in told, (probe.question, written)
+
+
+def test_what_comes_before_an_answer_is_the_same_in_every_process(tmp_path: Path) -> None:
+    # Worlds in which sentences tie.
+    tied = (("imprint_news_mini", 105), ("imprint_news_mini", 112), ("imprint_code_mini", 103))
+    made = [pico.build_world(Catalog(ROOT), name, seed) for name, seed in tied]
+    worlds.write(tmp_path / "worlds", made)
+    program = (
+        "import sys; from pathlib import Path; from upkeep.cell.pico import lessons, worlds\n"
+        "print([group.before for w in worlds.read(Path(sys.argv[1])) for group in lessons.groups(w)])"
+    )
+    said = set()
+    for seed in range(6):
+        call = [sys.executable, "-c", program, str(tmp_path / "worlds")]
+        environment = os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(ROOT / "src")}
+        said.add(subprocess.run(call, check=True, capture_output=True, text=True, env=environment).stdout)
+    assert len(said) == 1
 
 
 def test_a_count_is_the_number_of_the_last_event_and_more_is_the_longer_list() -> None:

@@ -11,6 +11,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import fsum
 from typing import NamedTuple
 
 from upkeep.cell.pico.worlds import World
@@ -132,7 +133,8 @@ def _claim(probe: Probe, gold: Gold, told: Sequence[Document]) -> str | None:
     words = [frozenset(map(str.lower, _WORD.findall(line))) for line in lines]
     rare = Counter(word for line in words for word in line)
     wanted = frozenset(map(str.lower, _WORD.findall(_ASIDE.sub("", probe.question))))
-    told_most = max(zip(lines, words, strict=True), key=lambda pair: sum(1 / rare[word] for word in wanted & pair[1]))
+    # fsum: a sum that depends on the order of a set would break ties another way in another process.
+    told_most = max(zip(lines, words, strict=True), key=lambda pair: fsum(1 / rare[word] for word in wanted & pair[1]))
     return told_most[0]
 
 
