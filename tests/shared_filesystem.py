@@ -8,6 +8,7 @@ CONTROL is a JSON file of `Control`, looked at before each operation.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -124,6 +125,12 @@ class Shared(mfusepy.Operations):  # type: ignore[misc]
         os.utime(self.at(path), ns=times)
 
 
+class Mount(mfusepy.FUSE):  # type: ignore[misc]
+    def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
+        """Refuse to exchange, as NFS does: the library would drop the flags and rename. (FUSE 2 knows no flags.)"""
+        return -errno.EINVAL if flags else int(super().rename_fuse_3(old, new, flags) or 0)
+
+
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        mfusepy.FUSE(Shared(Path(sys.argv[1]), Path(sys.argv[3])), sys.argv[2], foreground=True, nothreads=True)
+        Mount(Shared(Path(sys.argv[1]), Path(sys.argv[3])), sys.argv[2], foreground=True, nothreads=True)
