@@ -27,10 +27,8 @@ from upkeep.cell.prompts import Prompt, fit, get_prompt
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
-REPLY = 160
-"""Tokens of a reply at most."""
-
-
+REPLY = 96
+"""Tokens of a reply at most, as the model's card has it."""
 METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
 LESSONS = 30
 """Of each number of facts at large."""

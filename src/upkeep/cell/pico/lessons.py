@@ -158,7 +158,7 @@ def facts(
     values: dict[str, list[str]] = {}
 
     def value(relation: Relation) -> str:
-        new = rng.choice(relation.values.split("|")) if "|" in relation.values else name(relation.values)
+        new = _value(relation, rng, name)
         values.setdefault(relation.values, []).append(new)
         return new
 
@@ -240,6 +240,10 @@ def facts(
     return render(get_prompt(prompt_name), context, asked, f"facts {form}", holds)
 
 
+def _value(relation: Relation, rng: Random, name: Callable[[str], str]) -> str:
+    return rng.choice(relation.values.split("|")) if "|" in relation.values else name(relation.values)
+
+
 def tell(rng: Random, pools: Pools, count: int) -> list[tuple[Relation, str, str]]:
     """Relation, subject and value of statements; a later one may change an earlier one."""
     told: list[tuple[Relation, str, str]] = []
@@ -250,9 +254,7 @@ def tell(rng: Random, pools: Pools, count: int) -> list[tuple[Relation, str, str
         mine = subjects.setdefault(relation.subject, [])
         subject = rng.choice(mine) if mine and rng.random() < 0.5 else _named(relation.subject, pools, rng)
         mine.append(subject)
-        values = relation.values
-        value = rng.choice(values.split("|")) if "|" in values else _named(values, pools, rng)
-        told.append((relation, subject, value))
+        told.append((relation, subject, _value(relation, rng, lambda kind: _named(kind, pools, rng))))
     return told
 
 

@@ -38,7 +38,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: int = 0
     workers: int = 2
     """Processes of one thread each."""
-    steps: int = 9400
+    steps: int = 10800
     batch_tokens: int = 3072
     learning_rate: float = 2e-3
     """AdamW's, of the embedding and the gains."""
@@ -83,6 +83,8 @@ SHARES = {"short": 3.0, "choice": 2.5, "label": 2.0}
 """How often a dataset's probes of a form are asked: what is read comes before what is judged."""
 HARD = {"oaks_babi_mini": 2.0, "imprint_news_mini": 1.5, "prelude_mini": 2.0, "evolveqa_aws_control_mini": 0.4}
 """Datasets that are asked more or less often than others."""
+CHORES = (2, 2, 1)
+"""How often each of `lessons.CHORES` is set: a search is one line, and learned soon."""
 LEVELS = (4, 8, 14, 22)
 """Facts of a lesson at large, from first to last."""
 
@@ -143,8 +145,9 @@ class Batch:
     positions: Tensor
     mask: Tensor
     at: tuple[Tensor, Tensor]
+    """Rows and columns of the places before a reply's tokens; at the end some that count for nothing."""
     turns: list[tuple[int, int]]
-    """Of each place: (row, turn); turn -1 where there is none."""
+    """Of each place: (row, turn)."""
     skills: list[str]
 
     @classmethod
@@ -160,23 +163,22 @@ class Batch:
         causal = torch.ones(length, length, dtype=torch.bool).tril()
         mask = causal & ((parts[:, None, :] == 0) | (parts[:, None, :] == parts[:, :, None]))
         places = [(n, at, turn) for n, row in enumerate(rows) for at, turn in row.wanted]
-        places += [(0, 0, -1)] * (_rounded(len(places)) - len(places))
-        at = (torch.tensor([p[0] for p in places]), torch.tensor([p[1] for p in places]))
+        filler = [0] * (_rounded(len(places)) - len(places))
+        at = (torch.tensor([p[0] for p in places] + filler), torch.tensor([p[1] for p in places] + filler))
         return cls(ids, positions, mask[:, None], at, [(n, turn) for n, _, turn in places], [r.skill for r in rows])
 
     def run(self, network: Llama) -> tuple[Tensor, dict[str, list[float]]]:
         """Loss, and whether each turn's reply was right, by skill."""
-        logits = network(self.ids, self.positions, self.mask, self.at)
-        target = self.ids[self.at[0], self.at[1] + 1]
+        logits = network(self.ids, self.positions, self.mask, self.at)[: len(self.turns)]
+        target = self.ids[self.at[0], self.at[1] + 1][: len(self.turns)]
         sizes = Counter(self.turns)
         # A long reply counts for more than a short one, but not for as much more as it has tokens.
-        weights = torch.tensor([sizes[turn] ** -0.25 if turn[1] > 0 else 0.0 for turn in self.turns])
+        weights = torch.tensor([sizes[turn] ** -0.25 for turn in self.turns])
         loss = (F.cross_entropy(logits, target, reduction="none") * weights).sum() / weights.sum()
         hits = (logits.argmax(-1) == target).tolist()
         right: dict[tuple[int, int], bool] = {}
         for turn, hit in zip(self.turns, hits, strict=True):
-            if turn[1] > 0:
-                right[turn] = right.get(turn, True) and hit
+            right[turn] = right.get(turn, True) and hit
         by_skill: dict[str, list[float]] = defaultdict(list)
         for (row, _), good in right.items():
             by_skill[self.skills[row]].append(float(good))
@@ -212,8 +214,9 @@ class Teacher:
         # To write down what is told is to copy it, which all else builds on.
         if rng.random() < (0.25 if level < 1 else 0.04):
             return lessons.notes(rng, self.pools, rng.randint(1, 8), self.memory_system)
-        if level >= 1 and rng.random() < 0.05:
-            return lessons.chore(rng, self.pools, rng.randint(2, 8), rng.choice(list(lessons.CHORES)))
+        if level >= 1 and rng.random() < 0.12:
+            task = rng.choices(list(lessons.CHORES), CHORES)[0]
+            return lessons.chore(rng, self.pools, rng.randint(2, 10), task)
         if level < PLAIN or rng.random() < max(0.15, 0.55 - progress):
             # Easier levels come back now and then.
             count = LEVELS[min(level, len(LEVELS) - 1)] if rng.random() < 0.7 else rng.choice(LEVELS[: level + 1])
