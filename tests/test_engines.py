@@ -8,6 +8,7 @@ import shutil
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -430,6 +431,100 @@ def test_an_answer_is_the_same_whatever_was_asked_before(tiny: Path, sampling: S
     cold = [text for text, _, _ in answers(engine(tiny, prefix_cache=False), CHATS, sampling)]
     assert forward == backward == cold
     assert len(set(forward)) > 3
+
+
+def together(
+    model: Engine, chats: Sequence[Sequence[Message]], sampling: Sampling | None, given_up: int = 0
+) -> list[str]:
+    """Texts of chats that are asked all at once; the first `given_up` of them are cancelled while they are answered."""
+
+    async def main() -> list[str]:
+        short = asyncio.ensure_future(Handle(model, spec(), 0, "short").chat(chats[0], Sampling(max_tokens=2)))
+        asked = [
+            asyncio.ensure_future(Handle(model, spec(), 0, messages[-1]["parts"][-1]).chat(messages, sampling))
+            for messages in chats
+        ]
+        if given_up:
+            await short
+            assert not any(task.done() for task in asked)
+        for task in asked[:given_up]:
+            task.cancel()
+        return [(await task).text for task in asked[given_up:]]
+
+    with lockstep(model) as loop:
+        return loop.run(main())
+
+
+@pytest.mark.parametrize(
+    "sampling", [None, SAMPLED, Sampling(repetition_penalty=1.3, presence_penalty=0.5, max_tokens=8)]
+)
+def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
+    tiny: Path, sampling: Sampling | None
+) -> None:
+    chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
+    model = engine(tiny)
+    single = [text for text, _, _ in answers(model, chats, sampling)]
+    assert together(model, chats, sampling) == single
+    assert together(engine(tiny), chats[::-1], sampling) == single[::-1]
+    assert together(model, chats, sampling, given_up=5) == single[5:]
+    assert not model.busy
+    assert len(set(single)) > 3
+
+
+def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
+    from upkeep.cell.engines.transformers_engine import LANES
+
+    model: Any = engine(tiny)
+    model._used[:] = [True] * LANES
+    with torch.inference_mode():
+        alike = model._step([(7, 0)] * LANES)
+        for layer in model._lane_layers:
+            for lane in layer.lanes:
+                lane.length = 0
+        mixed = model._step([(7, 0) if n % 3 else (n, 0) for n in range(LANES)])
+    assert all(torch.equal(alike[0], mixed[n]) for n in range(LANES) if n % 3)
+    assert not torch.equal(alike[0], mixed[3])
+
+
+def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from upkeep.cell.engines.transformers_engine import LANES
+
+    model: Any = engine(tiny)
+    prompts = [model.tokens.encode(text) for text in ("the captain took", "nobody in the old house", "a coin")]
+    plain = AutoModelForCausalLM.from_pretrained(tiny)
+    model._used[: len(prompts)] = [True] * len(prompts)
+    with torch.inference_mode():
+        for n, ids in enumerate(prompts):
+            model._crop(0)
+            model._forward(ids, keep=1)
+            for layer, source in zip(model._lane_layers, model._layers, strict=True):
+                layer.lanes[n].copy(source)
+        for step in range(3):
+            rows = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
+            logits = model._step([*rows, *[(0, 0)] * (LANES - len(rows))])
+            for n, (token, _) in enumerate(rows):
+                prompts[n].append(token)
+                assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
+
+
+@pytest.mark.parametrize("why", ["long", "a machine whose rows differ"])
+def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    from upkeep.cell.engines import transformers_engine
+
+    if why == "long":
+        monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
+    else:
+        monkeypatch.setattr(
+            transformers_engine.TransformersEngine,
+            "_step",
+            lambda self, rows: torch.arange(len(rows) * 3.0).reshape(len(rows), 3),
+        )
+    model: Any = engine(tiny)
+    assert together(model, CHATS, None) == [text for text, _, _ in answers(engine(tiny), CHATS)]
+    assert not model.busy
+    assert not any(lane.length for layer in model._lane_layers for lane in layer.lanes)
 
 
 def test_log_probabilities_are_equal_to_the_last_bit_with_a_cold_and_a_warm_cache(tiny: Path) -> None:

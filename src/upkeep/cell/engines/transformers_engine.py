@@ -1,21 +1,29 @@
-"""The transformers engine: one sequence at a time, on a CPU or a GPU, with exact reuse of the latest prefix.
+"""The transformers engine, on a CPU or a GPU: prompts one at a time with exact reuse of the latest prefix, answers in
+lanes.
 
 Floating-point sums depend on the shapes they are computed in. So that an answer is the same, bit by bit, whether its
 prefix was in the cache or not, a prompt is always computed in the same steps: segment by segment, and where segments
-begin depends on the prompt alone (`upkeep.cell.tokens`). The cache holds the latest sequence and is cut back only to
-the beginning of a segment. Order, resuming and other probes therefore never change an answer.
+begin depends on the prompt alone (`upkeep.cell.tokens`). The cache holds the latest prompt and is cut back only to
+the beginning of a segment.
+
+The tokens of answers are computed for `LANES` sequences at a time, for a small model spends most of a step outside of
+sums. A step always has that many rows, empty ones too, no row of a product depends on another one, and each sequence
+attends to its own keys by itself. So order, resuming and other probes never change an answer.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import Cache, DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import ChatTokens, Segment, shared_segments
@@ -23,6 +31,12 @@ from upkeep.contract import EngineSettings, ModelSpec, Sampling
 
 GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
+LANES = 8
+"""Sequences that are decoded together."""
+LANE_TOKENS = 8192
+"""Tokens of a prompt and its answer in a lane at most, which bounds the memory; longer ones are decoded alone."""
+LANED = frozenset({"llama", "qwen2", "qwen3"})
+"""Types of models whose attention hands keys on as the cache gives them, and whose rows no expert is shared by."""
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]
@@ -48,6 +62,11 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def copy(self, other: GrowingLayer) -> None:
+        """Hold what `other` holds."""
+        self.length = 0
+        self.update(other.keys[:, :, : other.length], other.values[:, :, : other.length])
+
     def _grown(self, old: torch.Tensor, room: int) -> torch.Tensor:
         new = old.new_empty((*old.shape[:2], room, old.shape[3]))
         new[:, :, : self.length] = old[:, :, : self.length]
@@ -55,6 +74,78 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
 
     def get_seq_length(self) -> int:
         return self.length
+
+
+class LaneLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values of one layer in all lanes. A step adds a row to each that is in use, and gets them as lists with
+    None for the others.
+
+    Args:
+        used: which lanes are in use; changes from step to step.
+    """
+
+    def __init__(self, used: Sequence[bool]) -> None:
+        super().__init__()
+        self.lanes = [GrowingLayer() for _ in range(LANES)]
+        self._used = used
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        held: list[Any] = [
+            lane.update(key_states[n : n + 1], value_states[n : n + 1]) if used else (None, None)
+            for n, (lane, used) in enumerate(zip(self.lanes, self._used, strict=True))
+        ]
+        return [keys for keys, _ in held], [values for _, values in held]
+
+    def get_seq_length(self) -> int:
+        return 0  # it has no one length: positions come with each step
+
+
+def attend(
+    module: torch.nn.Module, query: torch.Tensor, key: Any, value: Any, attention_mask: Any, **options: Any
+) -> tuple[torch.Tensor, None]:
+    """Attention as `sdpa`; where keys are those of lanes, one lane after the other."""
+    if isinstance(key, torch.Tensor):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
+    rows = [
+        query.new_zeros(1, 1, query.shape[1], query.shape[3])
+        if keys is None
+        else sdpa_attention_forward(module, query[n : n + 1], keys, values, None, **options)[0]
+        for n, (keys, values) in enumerate(zip(key, value, strict=True))
+    ]
+    return torch.cat(rows), None
+
+
+AttentionInterface.register("lanes", attend)
+AttentionMaskInterface.register("lanes", sdpa_mask)
+
+
+@dataclass(slots=True)
+class Running:
+    """A sequence that is being decoded."""
+
+    request: Generate
+    sampler: Sampler
+    stop_ids: frozenset[int]
+    cached: int
+    """Tokens of the prompt that were reused."""
+
+    def saw(self, logits: torch.Tensor) -> Generated | None:
+        """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence."""
+        generated = self.sampler.generated
+        if self.sampler.pick(logits) in self.stop_ids:
+            return Generated(generated, "stop", self.cached)
+        if len(generated) == self.request.sampling.max_tokens:
+            return Generated(generated, "length", self.cached)
+        return None
+
+    @property
+    def latest(self) -> int:
+        return self.sampler.generated[-1]
+
+    @property
+    def position(self) -> int:
+        """Of the latest token."""
+        return self.request.prompt.length + len(self.sampler.generated) - 1
 
 
 class TransformersEngine(Engine):
@@ -78,13 +169,18 @@ class TransformersEngine(Engine):
         self.device = torch.device(settings.options.get("device", "cuda" if spec.gpus else "cpu"))
         config = AutoConfig.from_pretrained(path)
         text_config = config.get_text_config()
-        stateful = {t for t in getattr(text_config, "layer_types", None) or () if "attention" not in t or "linear" in t}
-        if stateful:
+        types = set(getattr(text_config, "layer_types", None) or ())
+        if stateful := {t for t in types if "attention" not in t or "linear" in t}:
             raise ValueError(f"{spec.label}: layers of type {sorted(stateful)} need the vllm engine")
         if spec.rope_scaling:
             text_config.rope_parameters = {**(text_config.rope_parameters or {}), **spec.rope_scaling}
+        self._laned = config.model_type in LANED and types <= {"full_attention"}
         self.model: Any = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=getattr(torch, spec.dtype), attn_implementation="sdpa", local_files_only=True
+            path,
+            config=config,
+            dtype=getattr(torch, spec.dtype),
+            attn_implementation="lanes" if self._laned else "sdpa",
+            local_files_only=True,
         )
         self.model.to(self.device).eval()
         self.prefix_cache = settings.prefix_cache
@@ -93,45 +189,93 @@ class TransformersEngine(Engine):
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
         self._queue: deque[Request] = deque()
+        self._used = [False] * LANES
+        self._lane_layers = [LaneLayer(self._used) for _ in self._layers]
+        self._lane_cache = Cache(layers=self._lane_layers)
+        self._lanes: list[Running | None] = [None] * LANES
+        self._laned = self._laned and self._lanes_agree()
 
     def add(self, request: Request) -> None:
         self._queue.append(request)
 
     @property
     def busy(self) -> bool:
-        return bool(self._queue)
+        return bool(self._queue) or any(self._lanes)
 
     def reset(self) -> None:
         # Keys and values that are held change no answer, but they would change what a cell counts as cached.
         self._queue.clear()
+        self._lanes = [None] * LANES
         self._held = ()
         self.computed = 0
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> Iterable[tuple[Request, Outcome]]:
-        """Answer the oldest request."""
-        request = self._queue.popleft()
-        if request.future.cancelled():
-            return []
-        outcome = self._generate(request) if isinstance(request, Generate) else self._score(request)
-        return [(request, outcome)]
+        """Fill the lanes with the oldest requests and go on until one is answered."""
+        finished: list[tuple[Request, Outcome]] = []
+        while self._queue and None in self._lanes:
+            request = self._queue.popleft()
+            if request.future.cancelled():
+                continue
+            outcome = self._begin(request) if isinstance(request, Generate) else self._score(request)
+            if outcome is not None:
+                finished.append((request, outcome))
+        while not finished and any(self._lanes):
+            finished += self._decode()
+        return finished
 
     # ------------------------------------------------------------ work
 
-    def _generate(self, request: Generate) -> Generated:
+    def _begin(self, request: Generate) -> Generated | None:
+        """Compute a prompt and put it in a free lane; the answer where that ends it, or where it takes no lane."""
         logits, cached = self._prefill(request.prompt.segments)
         sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
-        while True:
-            token = sampler.pick(logits[-1])
-            if token in self.chat_tokens.stop_ids:
-                return self._finish(request, sampler.generated, "stop", cached)
-            if len(sampler.generated) == request.sampling.max_tokens:
-                return self._finish(request, sampler.generated, "length", cached)
-            logits = self._forward([token], keep=1)
-
-    def _finish(self, request: Generate, ids: list[int], reason: Literal["stop", "length"], cached: int) -> Generated:
+        running = Running(request, sampler, self.chat_tokens.stop_ids, cached)
+        generated = running.saw(logits[-1])
+        if generated is None and self._laned and request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS:
+            lane = self._lanes.index(None)
+            self._lanes[lane] = running
+            for layer, source in zip(self._lane_layers, self._layers, strict=True):
+                layer.lanes[lane].copy(source)
+            return None
+        while generated is None:
+            generated = running.saw(self._forward([running.latest], keep=1)[-1])
         self._crop(request.prompt.length)
-        return Generated(ids, reason, cached)
+        return generated
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _lanes_agree(self) -> bool:
+        """Whether a sequence gives the same bits in every lane. It does not where a machine divides the work of a step
+        among threads in the middle of a row: then sequences are decoded alone."""
+        self._used[:] = [True] * LANES
+        agree = True
+        for position in range(3):
+            logits = self._step([(position, position)] * LANES)
+            agree = agree and bool((logits == logits[0]).all())
+        for layer in self._lane_layers:
+            for lane in layer.lanes:
+                lane.length = 0
+        return agree
+
+    def _decode(self) -> list[tuple[Request, Outcome]]:
+        """One more token for each lane; what is answered leaves it."""
+        self._lanes = [None if lane and lane.request.future.cancelled() else lane for lane in self._lanes]
+        self._used[:] = [lane is not None for lane in self._lanes]
+        logits = self._step([(lane.latest, lane.position) if lane else (0, 0) for lane in self._lanes])
+        finished: list[tuple[Request, Outcome]] = []
+        for n, lane in enumerate(self._lanes):
+            if lane and (generated := lane.saw(logits[n])) is not None:
+                self._lanes[n] = None
+                finished.append((lane.request, generated))
+        return finished
+
+    def _step(self, rows: Sequence[tuple[int, int]]) -> torch.Tensor:
+        """Logits (lanes, vocabulary) after a token and its position for each lane."""
+        tokens, positions = (torch.tensor(column, device=self.device)[:, None] for column in zip(*rows, strict=True))
+        logits: torch.Tensor = self.model(
+            input_ids=tokens, position_ids=positions, past_key_values=self._lane_cache, use_cache=True, logits_to_keep=1
+        ).logits[:, -1]
+        return logits
 
     def _score(self, request: Score) -> list[float]:
         """Natural log-probability of each token of the continuation, from logits in float32."""
@@ -185,6 +329,7 @@ class Sampler:
 
         self.sampling = sampling
         self.generated: list[int] = []
+        self._device = device
         self._generator = torch.Generator().manual_seed(seed)
         self._penalty = None
         if sampling.repetition_penalty != 1:
@@ -203,16 +348,18 @@ class Sampler:
     def pick(self, logits: torch.Tensor) -> int:
         """Choose the next token from `logits` (vocabulary,) and remember it."""
         scores = logits.float()[None]
-        seen = torch.tensor(self.generated, device=scores.device, dtype=torch.long)
         if self._penalty is not None:
-            scores = self._penalty(torch.cat([self._prompt, seen])[None], scores)
+            scores = self._penalty(torch.cat([self._prompt, self._seen()])[None], scores)
         if self.sampling.presence_penalty and self.generated:
             scores = scores.clone()
-            scores[0, seen.unique()] -= self.sampling.presence_penalty
+            scores[0, self._seen().unique()] -= self.sampling.presence_penalty
         if self.sampling.temperature == 0:
             token = int(scores[0].argmax())
         else:
-            probabilities = self._warpers(seen[None], scores).softmax(-1)[0].cpu()
+            probabilities = self._warpers(self._seen()[None], scores).softmax(-1)[0].cpu()
             token = int(torch.multinomial(probabilities, 1, generator=self._generator))
         self.generated.append(token)
         return token
+
+    def _seen(self) -> torch.Tensor:
+        return torch.tensor(self.generated, device=self._device, dtype=torch.long)

@@ -1,0 +1,64 @@
+"""What it saves to decode answers in lanes: `python benchmarks/lanes.py`, from an environment with the transformers
+engine.
+
+The same questions, each over a context of its own, are answered by `pico` on one core, one sequence after the other and
+in lanes; prompts are computed alike. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+
+import yaml
+
+from upkeep.cell.engines import transformers_engine
+from upkeep.cell.engines.lockstep import Generate, Generated, lockstep
+from upkeep.contract import EngineSettings, ModelSpec, Sampling
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL = ROOT / "models" / "pico"
+
+
+def answer(requests: int, context: int, reply: int, lanes: bool) -> tuple[float, int]:
+    """Seconds, and tokens of the answers."""
+    card = yaml.safe_load(MODEL.with_suffix(".yaml").read_text())
+    spec = ModelSpec(**{k: card[k] for k in ("label", "summary", "source", "location", "context_length", "dtype")})
+    transformers_engine.LANE_TOKENS = 8192 if lanes else 0
+    engine = transformers_engine.TransformersEngine(str(MODEL), spec, EngineSettings(name="transformers"))
+    engine.chat_tokens.stop_ids = frozenset()
+
+    async def main() -> list[Generated]:
+        loop = asyncio.get_running_loop()
+        asked = []
+        for n in range(requests):
+            text = f"{n}. " + "The director of the firm lives in the town. " * (context // 9)
+            future: asyncio.Future[Generated] = loop.create_future()
+            engine.add(Generate(engine.chat_tokens.plain(text), Sampling(max_tokens=reply), 0, future))
+            asked.append(future)
+        return [await future for future in asked]
+
+    begin = time.perf_counter()
+    with lockstep(engine) as loop:
+        found = loop.run(main())
+    return time.perf_counter() - begin, sum(len(one.ids) for one in found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--context", type=int, default=300, help="tokens of a prompt, about")
+    parser.add_argument("--reply", type=int, default=32, help="tokens of an answer")
+    arguments = parser.parse_args()
+    print("| decoded | tokens of answers | seconds | ratio |\n| --- | ---: | ---: | ---: |")
+    alone = 0.0
+    for name, lanes in (("one by one", False), (f"in {transformers_engine.LANES} lanes", True)):
+        seconds, tokens = answer(arguments.requests, arguments.context, arguments.reply, lanes)
+        alone = alone or seconds
+        print(f"| {name} | {tokens:,} | {seconds:.1f} | {alone / seconds:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
