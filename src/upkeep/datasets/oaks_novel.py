@@ -197,8 +197,8 @@ def _write(
         places = sorted(rng.randrange(len(pieces) + 1) for _ in told)
         for before, (place, sentence) in enumerate(zip(places, told, strict=True)):
             pieces.insert(place + before, f" {sentence}")
-        texts.append("".join(pieces).strip())
-    return texts
+        texts.append("".join(pieces))
+    return measure.stripped(texts, options.chunk_tokens)
 
 
 def _size(sentences: Sequence[str], measure: tokens.Tokens) -> int:

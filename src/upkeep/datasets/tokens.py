@@ -58,6 +58,14 @@ class Tokens:
         encode = self.tokenizer.encode_batch_fast
         return [len(encoding) for batch in _batches(texts) for encoding in encode(batch, add_special_tokens=False)]
 
+    def stripped(self, texts: Iterable[str], limit: int) -> list[str]:
+        """Texts without white space around them. A word without the white space before it may have a token more: where
+        that would exceed `limit`, it keeps it."""
+        texts = list(texts)
+        plain = [text.strip() for text in texts]
+        sizes = self.count(plain)
+        return [p if size <= limit else text.rstrip() for p, text, size in zip(plain, texts, sizes, strict=True)]
+
     def stream(self, pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Each piece with its tokens, counted in batches."""
         for batch in _batches(pieces):
@@ -220,12 +228,8 @@ class Packer:
         Raises:
             UpkeepError: the tokenizer counts a whole chunk above the limit although its sentences sum up to less.
         """
-        texts = ["".join(chunk).strip() for chunk in self.chunks]
-        # A word without the white space before it may have a token more: such a chunk keeps it.
-        over = [position for position, size in enumerate(tokens.count(texts)) if size > self.limit]
-        for position in over:
-            texts[position] = "".join(self.chunks[position]).rstrip()
-        for position, size in zip(over, tokens.count([texts[position] for position in over]), strict=True):
+        texts = tokens.stripped(["".join(chunk) for chunk in self.chunks], self.limit)
+        for position, size in enumerate(tokens.count(texts)):
             if size > self.limit:
                 raise UpkeepError(
                     f"chunk {position} is too long by the tokenizer {tokens.name}",
