@@ -21,6 +21,7 @@ from upkeep.cell.engines.lockstep import (
     Generated,
     Handle,
     Request,
+    Score,
     call_seed,
     lockstep,
     split_reasoning,
@@ -458,13 +459,13 @@ def together(
 @pytest.mark.parametrize(
     "sampling", [None, SAMPLED, Sampling(repetition_penalty=1.3, presence_penalty=0.5, max_tokens=8)]
 )
-def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
-    tiny: Path, sampling: Sampling | None
-) -> None:
+def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, sampling: Sampling | None) -> None:
     chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
-    model = engine(tiny)
+    model: Any = engine(tiny)
+    assert model.lanes == 8
     single = [text for text, _, _ in answers(model, chats, sampling)]
     assert together(model, chats, sampling) == single
+    assert all(lane.length for layer in model._lane_layers for lane in layer.lanes)
     assert together(engine(tiny), chats[::-1], sampling) == single[::-1]
     assert together(model, chats, sampling, given_up=5) == single[5:]
     assert not model.busy
@@ -525,6 +526,79 @@ def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.Mo
     assert together(model, CHATS, None) == [text for text, _, _ in answers(engine(tiny), CHATS)]
     assert not model.busy
     assert not any(lane.length for layer in model._lane_layers for lane in layer.lanes)
+
+
+@pytest.mark.parametrize("why", ["long", "scores"])
+def test_what_takes_no_lane_is_answered_request_by_request(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    from upkeep.cell.engines import transformers_engine
+
+    if why == "long":
+        monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
+    model = engine(tiny)
+
+    async def main() -> None:
+        future = asyncio.get_running_loop().create_future
+        prompt = model.tokens.prompt(CHATS[0])
+        for _ in range(3):
+            if why == "long":
+                model.add(Generate(prompt, Sampling(max_tokens=4), 0, future()))
+            else:
+                model.add(Score(prompt, array("i", [1, 2]), future()))
+        assert [len(list(model.step())) for _ in range(3)] == [1, 1, 1]
+
+    asyncio.run(main())
+    assert not model.busy
+
+
+def test_a_queue_of_all_kinds_gives_what_each_gives_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from upkeep.cell.engines import transformers_engine
+
+    monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 1000)
+    model = engine(tiny)
+    lengths = {model.tokens.prompt(messages).length > 1000 for messages in CHATS}
+    assert lengths == {True, False}
+
+    async def ask(n: int) -> object:
+        if n % 3 == 2:
+            return await Handle(model, spec(), 0, str(n)).logprobs("the captain took", f" a coin and {n} more")
+        return (await Handle(model, spec(), 0, str(n)).chat(CHATS[n % len(CHATS)], SAMPLED)).text
+
+    async def at_once() -> list[object]:
+        return list(await asyncio.gather(*map(ask, range(24))))
+
+    async def one_by_one() -> list[object]:
+        return [await ask(n) for n in range(24)]
+
+    with lockstep(model) as loop:
+        assert loop.run(at_once()) == loop.run(one_by_one())
+
+
+def test_an_engine_that_is_reset_in_mid_answer_is_as_new(tiny: Path) -> None:
+    model = engine(tiny)
+
+    async def begin() -> None:
+        future = asyncio.get_running_loop().create_future
+        for n in range(12):
+            prompt = model.tokens.prompt(CHATS[n % len(CHATS)])
+            model.add(Generate(prompt, Sampling(max_tokens=2 + 5 * n), 0, future()))
+        assert len(list(model.step())) == 1
+
+    asyncio.run(begin())
+    assert model.busy
+    model.reset()
+    assert not model.busy
+    assert answers(model, CHATS) == answers(engine(tiny), CHATS)
+    assert model.computed == sum(prompt - cached for _, prompt, cached in answers(engine(tiny), CHATS))
+
+
+def test_positions_that_depend_on_the_longest_sequence_take_no_lanes(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert (engine(tiny).lanes, engine(tmp_path).lanes) == (8, 1)
 
 
 def test_log_probabilities_are_equal_to_the_last_bit_with_a_cold_and_a_warm_cache(tiny: Path) -> None:

@@ -597,6 +597,21 @@ def test_gpu_hours_are_the_roofline(root: Path) -> None:
     assert plan.jobs[0].plan.gpu_hours == pytest.approx(2 * (prefill + decode + start) / 3600)
 
 
+def test_the_transformers_engine_decodes_few_sequences_at_a_time_and_long_ones_alone(root: Path) -> None:
+    common = {"gpus": 2, "dtype": "bfloat16", "parameters_b": 50, "attention": SHAPE}
+    add_model(root, "batched", **common, engine="vllm")
+    add_model(root, "laned", **common, engine="transformers")
+    many = msgspec.structs.replace(TALLY, together=100, prompt=1e5, computed=1e5)
+    hours = [
+        planned(root, model, tally, start_s=0, load_gb_s=1e9).jobs[0].plan.gpu_hours or 0
+        for tally in (many, msgspec.structs.replace(many, prompt=1e6))
+        for model in ("batched", "laned")
+    ]
+    batched, laned, batched_long, alone = hours
+    assert batched < laned < alone
+    assert batched == batched_long
+
+
 def test_fewer_active_parameters_take_less_time_and_as_much_room(root: Path) -> None:
     common = {"gpus": 2, "engine": "vllm", "dtype": "bfloat16", "parameters_b": 50, "attention": SHAPE}
     add_model(root, "dense", **common)

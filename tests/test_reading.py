@@ -765,6 +765,13 @@ def test_a_small_dataset_builds_is_small_and_keeps_all_rules(name: str, small: S
     assert describe(Catalog(ROOT), card).count("\n") > 10
 
 
+def test_the_many_stories_build_and_are_asked_of_every_bin(small: Small) -> None:
+    card, folder = small("oaks_novel_changes")
+    validate(folder)
+    assert card.stands_for is None and card.questions > 400 and not card.faults
+    assert min(card.slices["changes"].values()) > 80
+
+
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_small_dataset_is_the_same_when_it_is_built_again(name: str, small: Small, tmp_path: Path) -> None:
     card, _ = small(name)

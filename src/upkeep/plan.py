@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from upkeep.catalog import ArtifactCell, Catalog, Cell, read_yaml
+from upkeep.cell.engines import LANE_TOKENS, LANES
 from upkeep.cell.engines.counting import Assumed
 from upkeep.contract import Count, Manifest, ModelSpec, Positive, Record, Seconds
 from upkeep.errors import UpkeepError
@@ -292,6 +293,8 @@ class _Planner:
             return None, f"{weights / 1e9:.0f} GB of weights do not fit into {gpus} {gpu}"
         own = (found.computed + found.output) / max(1.0, found.requests)
         in_flight = describe(self.catalog, job, 1).engine.max_in_flight
+        if spec.engine == "transformers":
+            in_flight = LANES if found.prompt + found.output <= LANE_TOKENS * found.requests else 1
         batch = max(1.0, min(found.together, in_flight, room / (kv * max(1.0, own))))
         active = spec.active_b or spec.parameters_b
         # Which experts a step reads: each of its tokens chooses for itself.

@@ -158,6 +158,7 @@ def environment(cell: CellDescription, engine: Engine | Endpoint | None) -> dict
             "cpu": _cpu_model(),
             "cores": len(os.sched_getaffinity(0)),
             "threads": cell.engine.threads,
+            "lanes": getattr(engine, "lanes", None),
             "gpus": gpus,
         },
     }

@@ -198,7 +198,7 @@ def _write(
         for before, (place, sentence) in enumerate(zip(places, told, strict=True)):
             pieces.insert(place + before, f" {sentence}")
         texts.append("".join(pieces))
-    return measure.stripped(texts, options.chunk_tokens)
+    return measure.chunks(texts, options.chunk_tokens)
 
 
 def _size(sentences: Sequence[str], measure: tokens.Tokens) -> int:

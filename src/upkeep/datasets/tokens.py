@@ -58,13 +58,27 @@ class Tokens:
         encode = self.tokenizer.encode_batch_fast
         return [len(encoding) for batch in _batches(texts) for encoding in encode(batch, add_special_tokens=False)]
 
-    def stripped(self, texts: Iterable[str], limit: int) -> list[str]:
+    def chunks(self, texts: Iterable[str], limit: int) -> list[str]:
         """Texts without white space around them. A word without the white space before it may have a token more: where
-        that would exceed `limit`, it keeps it."""
+        that would exceed `limit`, the text keeps it.
+
+        Raises:
+            UpkeepError: a text has more tokens than `limit` with it, too.
+        """
         texts = list(texts)
-        plain = [text.strip() for text in texts]
-        sizes = self.count(plain)
-        return [p if size <= limit else text.rstrip() for p, text, size in zip(plain, texts, sizes, strict=True)]
+        found = [text.strip() for text in texts]
+        over = [n for n, size in enumerate(self.count(found)) if size > limit]
+        for n in over:
+            found[n] = texts[n].rstrip()
+        for n, size in zip(over, self.count([found[n] for n in over]), strict=True):
+            if size > limit:
+                raise UpkeepError(
+                    f"chunk {n} is too long by the tokenizer {self.name}",
+                    expected=f"at most {limit} tokens",
+                    found=size,
+                    remedy="use a tokenizer that splits at white space, as byte-level BPE does",
+                )
+        return found
 
     def stream(self, pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Each piece with its tokens, counted in batches."""
@@ -228,16 +242,7 @@ class Packer:
         Raises:
             UpkeepError: the tokenizer counts a whole chunk above the limit although its sentences sum up to less.
         """
-        texts = tokens.stripped(["".join(chunk) for chunk in self.chunks], self.limit)
-        for position, size in enumerate(tokens.count(texts)):
-            if size > self.limit:
-                raise UpkeepError(
-                    f"chunk {position} is too long by the tokenizer {tokens.name}",
-                    expected=f"at most {self.limit} tokens",
-                    found=size,
-                    remedy="use a tokenizer that splits at white space, as byte-level BPE does",
-                )
-        return texts
+        return tokens.chunks(("".join(chunk) for chunk in self.chunks), self.limit)
 
 
 _COMMON = """

@@ -90,6 +90,8 @@ class Engine(ABC):
         self.tokens = tokens
         self.context_length = context_length
         self.dead = False
+        self.lanes: int | None = None
+        """Rows that a step of decoding always has, which decides the last bits; None where it varies."""
         self.computed = 0
         """Prompt tokens computed so far, over all requests."""
 

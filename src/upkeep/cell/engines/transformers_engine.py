@@ -7,8 +7,9 @@ begin depends on the prompt alone (`upkeep.cell.tokens`). The cache holds the la
 the beginning of a segment.
 
 The tokens of answers are computed for `LANES` sequences at a time, for a small model spends most of a step outside of
-sums. A step always has that many rows, empty ones too, no row of a product depends on another one, and each sequence
-attends to its own keys by itself. So order, resuming and other probes never change an answer.
+sums. A step always has that many rows, empty ones too, no row of a product depends on another one (the engine looks
+whether that is so when it starts), and each sequence attends to its own keys by itself. Which sequences are decoded
+alone depends on the model and their own lengths. So order, resuming and other probes never change an answer.
 """
 
 from __future__ import annotations
@@ -25,27 +26,30 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from upkeep.cell.engines import LANE_TOKENS, LANES
 from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import ChatTokens, Segment, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
 
 GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
-LANES = 8
-"""Sequences that are decoded together."""
-LANE_TOKENS = 8192
-"""Tokens of a prompt and its answer in a lane at most, which bounds the memory; longer ones are decoded alone."""
 LANED = frozenset({"llama", "qwen2", "qwen3"})
-"""Types of models whose attention hands keys on as the cache gives them, and whose rows no expert is shared by."""
+"""Types of models whose attention hands keys on as the cache gives them, and whose rows share no expert."""
+MOVING = frozenset({"dynamic", "longrope"})
+"""Types of rotary positions that depend on the longest sequence of a step."""
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values of one layer in buffers with room to spare: appending copies the new tokens alone, cropping
-    nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count."""
+    nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count.
 
-    def __init__(self) -> None:
+    Args:
+        most: tokens that it holds at most; None for any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
         super().__init__()
-        self.length = 0
+        self.length, self.most = 0, most
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
@@ -56,6 +60,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
             self.keys, self.values = (x.new_empty((*x.shape[:2], 0, x.shape[3])) for x in (key_states, value_states))
         if end > self.keys.shape[2]:
             room = -(-max(end, 2 * self.keys.shape[2]) // GROWTH) * GROWTH
+            room = min(room, self.most or room)
             self.keys, self.values = (self._grown(x, room) for x in (self.keys, self.values))
         self.keys[:, :, self.length : end] = key_states
         self.values[:, :, self.length : end] = value_states
@@ -86,7 +91,7 @@ class LaneLayer(DynamicLayer):  # type: ignore[misc]
 
     def __init__(self, used: Sequence[bool]) -> None:
         super().__init__()
-        self.lanes = [GrowingLayer() for _ in range(LANES)]
+        self.lanes = [GrowingLayer(LANE_TOKENS) for _ in range(LANES)]
         self._used = used
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
@@ -174,7 +179,8 @@ class TransformersEngine(Engine):
             raise ValueError(f"{spec.label}: layers of type {sorted(stateful)} need the vllm engine")
         if spec.rope_scaling:
             text_config.rope_parameters = {**(text_config.rope_parameters or {}), **spec.rope_scaling}
-        self._laned = config.model_type in LANED and types <= {"full_attention"}
+        rope = (getattr(text_config, "rope_parameters", None) or {}).get("rope_type")
+        self._laned = config.model_type in LANED and types <= {"full_attention"} and rope not in MOVING
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
@@ -194,6 +200,7 @@ class TransformersEngine(Engine):
         self._lane_cache = Cache(layers=self._lane_layers)
         self._lanes: list[Running | None] = [None] * LANES
         self._laned = self._laned and self._lanes_agree()
+        self.lanes = LANES if self._laned else 1
 
     def add(self, request: Request) -> None:
         self._queue.append(request)
@@ -212,8 +219,9 @@ class TransformersEngine(Engine):
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> Iterable[tuple[Request, Outcome]]:
         """Fill the lanes with the oldest requests and go on until one is answered."""
+        self._give_up()
         finished: list[tuple[Request, Outcome]] = []
-        while self._queue and None in self._lanes:
+        while self._queue and None in self._lanes and not finished:
             request = self._queue.popleft()
             if request.future.cancelled():
                 continue
@@ -225,6 +233,13 @@ class TransformersEngine(Engine):
         return finished
 
     # ------------------------------------------------------------ work
+
+    def _give_up(self) -> None:
+        """Empty the lanes whose answers nobody waits for any more."""
+        for n, lane in enumerate(self._lanes):
+            if lane and lane.request.future.cancelled():
+                self.computed += lane.request.prompt.length - lane.cached
+                self._lanes[n] = None
 
     def _begin(self, request: Generate) -> Generated | None:
         """Compute a prompt and put it in a free lane; the answer where that ends it, or where it takes no lane."""
@@ -245,21 +260,26 @@ class TransformersEngine(Engine):
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _lanes_agree(self) -> bool:
-        """Whether a sequence gives the same bits in every lane. It does not where a machine divides the work of a step
-        among threads in the middle of a row: then sequences are decoded alone."""
+        """Whether a sequence gives the same bits in every lane, whatever is in the others. It does not where a machine
+        divides the work of a step among threads in the middle of a row: then sequences are decoded alone."""
         self._used[:] = [True] * LANES
         agree = True
         for position in range(3):
-            logits = self._step([(position, position)] * LANES)
-            agree = agree and bool((logits == logits[0]).all())
+            alike = self._step([(position, position)] * LANES)
+            agree = agree and bool((alike == alike[0]).all())
+        self._empty()
+        for position in range(3):
+            mixed = self._step([(position + (n and LANES + n), position) for n in range(LANES)])
+        self._empty()
+        return agree and bool((mixed[0] == alike[0]).all())
+
+    def _empty(self) -> None:
         for layer in self._lane_layers:
             for lane in layer.lanes:
                 lane.length = 0
-        return agree
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane; what is answered leaves it."""
-        self._lanes = [None if lane and lane.request.future.cancelled() else lane for lane in self._lanes]
         self._used[:] = [lane is not None for lane in self._lanes]
         logits = self._step([(lane.latest, lane.position) if lane else (0, 0) for lane in self._lanes])
         finished: list[tuple[Request, Outcome]] = []

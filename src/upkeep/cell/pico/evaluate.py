@@ -29,6 +29,7 @@ from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
 REPLY = 96
 """Tokens of a reply at most, as the model's card has it."""
+IN_FORMAT = "an answer after the prompt's format token"
 METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
 LESSONS = 30
 """Of each number of facts at large."""
@@ -46,6 +47,8 @@ class Asked:
     exact: bool
     also: str = ""
     """A second skill that it counts for."""
+    marker: str = ""
+    """What the prompt wants before the answer."""
 
 
 class Model:
@@ -157,6 +160,26 @@ def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> I
             yield asked
 
 
+def closer(world: worlds.World, model: Model, most: int, rng: Random) -> Iterator[Asked]:
+    """Skills that `as_methods` does not tell apart, from up to `most` probes each, as the oracle asks them: counts of
+    events, and chains of hops."""
+    prompt = get_prompt(world.prompt, None, world.examples)
+    found: dict[str, list[tuple[Probe, Gold]]] = defaultdict(list)
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        answer = gold.answers[0]
+        if gold.evidence and world.prompt == "oaks_babi" and answer.isdigit():
+            found["a count of events, up to 2" if int(answer) <= 2 else "a count of events, 3 or more"].append(
+                (probe, gold)
+            )
+        elif gold.evidence and world.prompt == "evowiki":
+            hops = len(gold.evidence)
+            found[f"a chain of {hops} hop{'s' if hops > 1 else ''}"].append((probe, gold))
+    for skill, pairs in sorted(found.items()):
+        for probe, gold in rng.sample(pairs, min(most, len(pairs))):
+            documents = [d for d in world.documents if d.stream == probe.stream and d.position <= probe.position]
+            yield _asked(skill, prompt, probe, gold, evidence(gold, documents), model)
+
+
 _FORMS: dict[Form, str] = {"short": "open answers", "choice": "letters", "label": "labels"}
 
 
@@ -175,7 +198,7 @@ def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Contex
         return read_answer(text, probe.form, probe.options, prompt.marker)[0]
 
     exact = probe.form != "short" or prompt.name == "oaks_babi"
-    return Asked(skill, model.render(messages), gold.answers, gold.outdated, read, exact)
+    return Asked(skill, model.render(messages), gold.answers, gold.outdated, read, exact, marker=prompt.marker)
 
 
 def measure(asked: Sequence[Asked], model: Model) -> dict[str, dict[str, float]]:
@@ -183,6 +206,8 @@ def measure(asked: Sequence[Asked], model: Model) -> dict[str, dict[str, float]]
     replies = model.reply([one.prompt for one in asked])
     found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for one, reply in zip(asked, replies, strict=True):
+        if one.marker:
+            found[IN_FORMAT].append((one.marker in reply, False))
         answer = (one.read(reply) or "").lower()
         right, old = (_names(answer, accepted, one.exact) for accepted in (one.accepted, one.outdated))
         for skill in filter(None, (one.skill, one.also)):
@@ -216,6 +241,7 @@ def main(arguments: list[str]) -> int:
             asked.append(Asked(f"known by heart: {prompt_name}", text, [pair.answer], [], _after_colon, False))
     for world in worlds.read(inputs / "held_out.jsonl"):
         asked += as_methods(world, model, given.probes, rng)
+        asked += closer(world, model, given.probes, rng)
     (folder / "evaluation.json").write_text(json.dumps(measure(asked, model), indent=1) + "\n")
     return 0
 
