@@ -5,7 +5,8 @@
 
 Reads the cells of the suite `mini`, prints each expectation with its numbers as a Markdown table, and ends with 1 where
 one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed seed; all probes of a
-question are drawn together, questions of a story apart); of a difference between methods, over the same questions under both.
+question are drawn together, the questions of a story apart); of a difference between methods, over the same questions
+under both.
 """
 
 from __future__ import annotations
