@@ -197,8 +197,8 @@ def _write(
         places = sorted(rng.randrange(len(pieces) + 1) for _ in told)
         for before, (place, sentence) in enumerate(zip(places, told, strict=True)):
             pieces.insert(place + before, f" {sentence}")
-        texts.append("".join(pieces))
-    return measure.chunks(texts, options.chunk_tokens)
+        texts.append("".join(pieces).strip())
+    return texts
 
 
 def _size(sentences: Sequence[str], measure: tokens.Tokens) -> int:
@@ -259,7 +259,8 @@ def build(context: Context) -> Built:
         *tables,
         pairs=[],
         tokenizer=str(measure),
-        chunk_tokens=options.chunk_tokens,
+        # The first word of a chunk, without the white space before it, may have a token more than was counted.
+        chunk_tokens=max(options.chunk_tokens, *tables[0]["tokens"]),
         source=context.spec.source,
         statistics=statistics,
         seed=options.seed,

@@ -58,28 +58,6 @@ class Tokens:
         encode = self.tokenizer.encode_batch_fast
         return [len(encoding) for batch in _batches(texts) for encoding in encode(batch, add_special_tokens=False)]
 
-    def chunks(self, texts: Iterable[str], limit: int) -> list[str]:
-        """Texts without white space around them. A word without the white space before it may have a token more: where
-        that would exceed `limit`, the text keeps it.
-
-        Raises:
-            UpkeepError: a text has more tokens than `limit` with it, too.
-        """
-        texts = list(texts)
-        found = [text.strip() for text in texts]
-        over = [n for n, size in enumerate(self.count(found)) if size > limit]
-        for n in over:
-            found[n] = texts[n].rstrip()
-        for n, size in zip(over, self.count([found[n] for n in over]), strict=True):
-            if size > limit:
-                raise UpkeepError(
-                    f"chunk {n} is too long by the tokenizer {self.name}",
-                    expected=f"at most {limit} tokens",
-                    found=size,
-                    remedy="use a tokenizer that splits at white space, as byte-level BPE does",
-                )
-        return found
-
     def stream(self, pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Each piece with its tokens, counted in batches."""
         for batch in _batches(pieces):
@@ -242,7 +220,20 @@ class Packer:
         Raises:
             UpkeepError: the tokenizer counts a whole chunk above the limit although its sentences sum up to less.
         """
-        return tokens.chunks(("".join(chunk) for chunk in self.chunks), self.limit)
+        texts = ["".join(chunk).strip() for chunk in self.chunks]
+        # A word without the white space before it may have a token more: such a chunk keeps it.
+        over = [position for position, size in enumerate(tokens.count(texts)) if size > self.limit]
+        for position in over:
+            texts[position] = "".join(self.chunks[position]).rstrip()
+        for position, size in zip(over, tokens.count([texts[position] for position in over]), strict=True):
+            if size > self.limit:
+                raise UpkeepError(
+                    f"chunk {position} is too long by the tokenizer {tokens.name}",
+                    expected=f"at most {self.limit} tokens",
+                    found=size,
+                    remedy="use a tokenizer that splits at white space, as byte-level BPE does",
+                )
+        return texts
 
 
 _COMMON = """
