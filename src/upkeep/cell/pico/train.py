@@ -38,7 +38,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: int = 0
     workers: int = 2
     """Processes of one thread each."""
-    steps: int = 10800
+    steps: int = 9400
     batch_tokens: int = 3072
     learning_rate: float = 2e-3
     """AdamW's, of the embedding and the gains."""
@@ -83,8 +83,6 @@ SHARES = {"short": 3.0, "choice": 2.5, "label": 2.0}
 """How often a dataset's probes of a form are asked: what is read comes before what is judged."""
 HARD = {"oaks_babi_mini": 2.0, "imprint_news_mini": 1.5, "prelude_mini": 2.0, "evolveqa_aws_control_mini": 0.4}
 """Datasets that are asked more or less often than others."""
-CHORES = (2, 2, 1)
-"""How often each of `lessons.CHORES` is set: a search is one line, and learned soon."""
 LEVELS = (4, 8, 14, 22)
 """Facts of a lesson at large, from first to last."""
 
@@ -214,9 +212,8 @@ class Teacher:
         # To write down what is told is to copy it, which all else builds on.
         if rng.random() < (0.25 if level < 1 else 0.04):
             return lessons.notes(rng, self.pools, rng.randint(1, 8), self.memory_system)
-        if level >= 1 and rng.random() < 0.12:
-            task = rng.choices(list(lessons.CHORES), CHORES)[0]
-            return lessons.chore(rng, self.pools, rng.randint(2, 10), task)
+        if level >= 1 and rng.random() < 0.05:
+            return lessons.chore(rng, self.pools, rng.randint(2, 8), rng.choice(list(lessons.CHORES)))
         if level < PLAIN or rng.random() < max(0.15, 0.55 - progress):
             # Easier levels come back now and then.
             count = LEVELS[min(level, len(LEVELS) - 1)] if rng.random() < 0.7 else rng.choice(LEVELS[: level + 1])
