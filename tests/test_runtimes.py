@@ -49,7 +49,7 @@ def launch(tmp_path: Path) -> Launch:
     (tmp_path / "cell").mkdir(mode=0o755)
     (tmp_path / "output").mkdir()
     return Launch(
-        name="oaks/null",
+        name=f"oaks/null-{os.getpid()}",  # tests run beside each other
         inputs={"cell": tmp_path / "cell"},
         output=tmp_path / "output",
         log=tmp_path / "log",
