@@ -12,23 +12,22 @@ import asyncio
 import time
 from pathlib import Path
 
-import yaml
-
+from upkeep.catalog import Catalog
 from upkeep.cell.engines import transformers_engine
 from upkeep.cell.engines.lockstep import Generate, Generated, lockstep
-from upkeep.contract import EngineSettings, ModelSpec, Sampling
+from upkeep.contract import EngineSettings, Sampling
 
 ROOT = Path(__file__).resolve().parents[1]
-MODEL = ROOT / "models" / "pico"
+SPEC = Catalog(ROOT).model("pico")
 LANE_TOKENS = transformers_engine.LANE_TOKENS
 
 
 def answer(requests: int, context: int, reply: int, lanes: bool) -> tuple[float, int]:
     """Seconds, and tokens of the answers."""
-    card = yaml.safe_load(MODEL.with_suffix(".yaml").read_text())
-    spec = ModelSpec(**{k: card[k] for k in ("label", "summary", "source", "location", "context_length", "dtype")})
     transformers_engine.LANE_TOKENS = LANE_TOKENS if lanes else 0
-    engine = transformers_engine.TransformersEngine(str(MODEL), spec, EngineSettings(name="transformers"))
+    engine = transformers_engine.TransformersEngine(
+        str(ROOT / "models" / "pico"), SPEC, EngineSettings(name="transformers")
+    )
     if engine.lanes == 1:
         raise SystemExit("rows of a step depend on each other on this machine: nothing is decoded in lanes")
     engine.chat_tokens.stop_ids = frozenset()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from upkeep.cell.engines import LANES
 from upkeep.cell.engines.lockstep import (
     Engine,
     EngineDied,
@@ -462,7 +463,7 @@ def together(
 def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, sampling: Sampling | None) -> None:
     chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
     model: Any = engine(tiny)
-    assert model.lanes == 8
+    assert model.lanes == LANES
     single = [text for text, _, _ in answers(model, chats, sampling)]
     assert together(model, chats, sampling) == single
     assert all(lane.length for layer in model._lane_layers for lane in layer.lanes)
@@ -473,15 +474,10 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, samplin
 
 
 def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
-    from upkeep.cell.engines.transformers_engine import LANES
-
     model: Any = engine(tiny)
-    model._used[:] = [True] * LANES
     with torch.inference_mode():
         alike = model._step([(7, 0)] * LANES)
-        for layer in model._lane_layers:
-            for lane in layer.lanes:
-                lane.length = 0
+        model._empty()
         mixed = model._step([(7, 0) if n % 3 else (n, 0) for n in range(LANES)])
     assert all(torch.equal(alike[0], mixed[n]) for n in range(LANES) if n % 3)
     assert not torch.equal(alike[0], mixed[3])
@@ -490,12 +486,9 @@ def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
 def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from upkeep.cell.engines.transformers_engine import LANES
-
     model: Any = engine(tiny)
     prompts = [model.tokens.encode(text) for text in ("the captain took", "nobody in the old house", "a coin")]
     plain = AutoModelForCausalLM.from_pretrained(tiny)
-    model._used[: len(prompts)] = [True] * len(prompts)
     with torch.inference_mode():
         for n, ids in enumerate(prompts):
             model._crop(0)
@@ -504,7 +497,7 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
                 layer.lanes[n].copy(source)
         for step in range(3):
             rows = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
-            logits = model._step([*rows, *[(0, 0)] * (LANES - len(rows))])
+            logits = model._step([*rows, *[None] * (LANES - len(rows))])
             for n, (token, _) in enumerate(rows):
                 prompts[n].append(token)
                 assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
@@ -598,7 +591,7 @@ def test_positions_that_depend_on_the_longest_sequence_take_no_lanes(tiny: Path,
     config = json.loads((tmp_path / "config.json").read_text())
     config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert (engine(tiny).lanes, engine(tmp_path).lanes) == (8, 1)
+    assert (engine(tiny).lanes, engine(tmp_path).lanes) == (LANES, 1)
 
 
 def test_log_probabilities_are_equal_to_the_last_bit_with_a_cold_and_a_warm_cache(tiny: Path) -> None:

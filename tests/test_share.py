@@ -104,7 +104,7 @@ def test_a_cell_that_was_killed_in_mid_answer_leaves_nothing_behind(model: Path,
     with socket.socket(socket.AF_UNIX) as killed:
         killed.connect(shared)
         wire.receive(killed, wire.Ready)
-        wire.send(killed, wire.Chat(0, [("user", ["the captain " * 2000])]))
+        wire.send(killed, wire.Chat(0, [("user", ["the captain " * 1000])]))
         asked = [wire.Generate(n, 0, Sampling(max_tokens=2 + 20 * n), 0) for n in range(12)]
         wire.send(killed, wire.Step(asked, []))
     assert answers(RemoteEngine(shared)) == answers(own_engine(model))

@@ -180,12 +180,12 @@ class TransformersEngine(Engine):
         if spec.rope_scaling:
             text_config.rope_parameters = {**(text_config.rope_parameters or {}), **spec.rope_scaling}
         rope = (getattr(text_config, "rope_parameters", None) or {}).get("rope_type")
-        self._laned = config.model_type in LANED and types <= {"full_attention"} and rope not in MOVING
+        laned = config.model_type in LANED and types <= {"full_attention"} and rope not in MOVING
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
             dtype=getattr(torch, spec.dtype),
-            attn_implementation="lanes" if self._laned else "sdpa",
+            attn_implementation="lanes" if laned else "sdpa",
             local_files_only=True,
         )
         self.model.to(self.device).eval()
@@ -199,8 +199,7 @@ class TransformersEngine(Engine):
         self._lane_layers = [LaneLayer(self._used) for _ in self._layers]
         self._lane_cache = Cache(layers=self._lane_layers)
         self._lanes: list[Running | None] = [None] * LANES
-        self._laned = self._laned and self._lanes_agree()
-        self.lanes = LANES if self._laned else 1
+        self.lanes = LANES if laned and self._lanes_agree() else 1
 
     def add(self, request: Request) -> None:
         self._queue.append(request)
@@ -247,7 +246,11 @@ class TransformersEngine(Engine):
         sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
         running = Running(request, sampler, self.chat_tokens.stop_ids, cached)
         generated = running.saw(logits[-1])
-        if generated is None and self._laned and request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS:
+        if (
+            generated is None
+            and self.lanes == LANES
+            and request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS
+        ):
             lane = self._lanes.index(None)
             self._lanes[lane] = running
             for layer, source in zip(self._lane_layers, self._layers, strict=True):
@@ -262,7 +265,6 @@ class TransformersEngine(Engine):
     def _lanes_agree(self) -> bool:
         """Whether a sequence gives the same bits in every lane, whatever is in the others. It does not where a machine
         divides the work of a step among threads in the middle of a row: then sequences are decoded alone."""
-        self._used[:] = [True] * LANES
         agree = True
         for position in range(3):
             alike = self._step([(position, position)] * LANES)
@@ -280,8 +282,7 @@ class TransformersEngine(Engine):
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane; what is answered leaves it."""
-        self._used[:] = [lane is not None for lane in self._lanes]
-        logits = self._step([(lane.latest, lane.position) if lane else (0, 0) for lane in self._lanes])
+        logits = self._step([(lane.latest, lane.position) if lane else None for lane in self._lanes])
         finished: list[tuple[Request, Outcome]] = []
         for n, lane in enumerate(self._lanes):
             if lane and (generated := lane.saw(logits[n])) is not None:
@@ -289,9 +290,11 @@ class TransformersEngine(Engine):
                 finished.append((lane.request, generated))
         return finished
 
-    def _step(self, rows: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """Logits (lanes, vocabulary) after a token and its position for each lane."""
-        tokens, positions = (torch.tensor(column, device=self.device)[:, None] for column in zip(*rows, strict=True))
+    def _step(self, rows: Sequence[tuple[int, int] | None]) -> torch.Tensor:
+        """Logits (lanes, vocabulary) after a token and its position for each lane; None for one that is not in use."""
+        self._used[:] = [row is not None for row in rows]
+        columns = zip(*(row or (0, 0) for row in rows), strict=True)
+        tokens, positions = (torch.tensor(column, device=self.device)[:, None] for column in columns)
         logits: torch.Tensor = self.model(
             input_ids=tokens, position_ids=positions, past_key_values=self._lane_cache, use_cache=True, logits_to_keep=1
         ).logits[:, -1]
