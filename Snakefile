@@ -1,7 +1,7 @@
 """Every baseline of five papers: datasets, images and models, then cells, scores, and the report.
 
 snakemake --profile profiles/local all                        the suite of config/config.yaml
-snakemake --profile profiles/local --config suite=oaks all    another one
+snakemake --profile profiles/local all --config suite=oaks    another one
 snakemake --profile profiles/local results/cells/DATASET/METHOD/VARIANT/MODEL/predictions.jsonl
 """
 
@@ -14,6 +14,10 @@ include: "rules/prepare.smk"
 include: "rules/artifacts.smk"
 include: "rules/cells.smk"
 include: "rules/report.smk"
+
+
+onstart:
+    suite.begin()
 
 
 # These are light, or need a network: they are made where Snakemake runs.

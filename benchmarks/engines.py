@@ -69,15 +69,17 @@ def parting(model: Model, prompt: str, one: str, other: str) -> tuple[str, str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", default="auto")
+    parser.add_argument("--datasets", nargs="+", default=DATASETS)
+    parser.add_argument("--root", type=Path, default=ROOT, help="a clone of the suite, whose results are used")
     arguments = parser.parse_args()
     os.environ["UPKEEP_RUNTIME"] = arguments.runtime
-    catalog = Catalog(ROOT)
+    catalog = Catalog(arguments.root)
     for name in MODELS:
         fetch(catalog, name)
-    model = Model(ROOT / "models" / "pico", catalog.model("pico").sampling)
+    model = Model(arguments.root / "models" / "pico", catalog.model("pico").sampling)
     print("| dataset | probes | same replies |\n| --- | ---: | ---: |")
     differences: list[str] = []
-    for dataset in DATASETS:
+    for dataset in arguments.datasets:
         build_dataset(catalog, dataset, Layout(catalog.results).dataset(dataset))
         first, second = (replies(catalog, dataset, name) for name in MODELS)
         unlike = {id for id, reply in first.items() if reply != second[id]}

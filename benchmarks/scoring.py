@@ -1,16 +1,15 @@
 """How fast predictions are validated and scored, on synthetic data of OAKS-B's full size.
 
-    python benchmarks/scoring.py [--predictions 1000000] [--keep FOLDER]
+    python benchmarks/scoring.py [--predictions 1000000] [--streams 12] [--keep FOLDER]
 
-Prints a Markdown table: 78,000 predictions of about 1.6 kB with 30 retrieved ids each scored, reading and hashing
-included; and the given number of such predictions validated, strictly. Each measurement runs in a process of its own,
-whose peak memory is the one in the table, with that of its largest helper once for each core.
+Prints a Markdown table: 78,000 predictions (6,500 a stream) of about 1.6 kB with 30 retrieved ids each scored, reading
+and hashing included; and at least the given number of such predictions validated, strictly. Each measurement runs in a
+process of its own, whose peak memory is the one in the table, with that of its largest helper once for each core.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import multiprocessing
 import os
 import random
@@ -36,26 +35,22 @@ from upkeep.contract import (
     Retrieved,
     Usage,
 )
+from upkeep.integrity import fingerprint, verify_folder, write_sealed
 from upkeep.scoring.equivalence import equivalence
-from upkeep.scoring.score import Identity, read_key, read_manifest, score_cell
+from upkeep.scoring.score import Identity, read_key, score_cell
 
-STREAMS, QUESTIONS, INTERVALS, RETRIEVED = 12, 100, 65, 30
+QUESTIONS, INTERVALS, RETRIEVED = 100, 65, 30
 CELL = Cell("oaks_babi", "rag_dense", "k30", "synthetic")
 WORDS = "the lantern stood upon a table near the window while rain came over the hills and nobody spoke".split()  # noqa: SIM905
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def make_dataset(folder: Path) -> None:
-    """An answer key as large as OAKS-B's: 12 streams, 65 documents, 100 questions a stream."""
+def make_dataset(folder: Path, streams: int) -> None:
+    """An answer key as OAKS-B's, which has 12 streams: of each 65 documents and 100 questions."""
     rng = random.Random(0)
     bins, kinds = ["sparse", "moderate", "frequent"], ["tracking", "counting", "bridge", "comparison"]
     probes: list[dict[str, Any]] = []
     gold: list[dict[str, Any]] = []
-    for s in range(STREAMS):
+    for s in range(streams):
         changes = {q: sorted(rng.sample(range(1, INTERVALS), rng.randint(1, 8))) for q in range(QUESTIONS)}
         for t in range(INTERVALS):
             for q in range(QUESTIONS):
@@ -87,17 +82,17 @@ def make_dataset(folder: Path) -> None:
         licence="none",
         tokenizer="none",
         chunk_tokens=2000,
-        streams=STREAMS,
-        documents=STREAMS * INTERVALS,
+        streams=streams,
+        documents=streams * INTERVALS,
         probes=len(probes),
-        questions=STREAMS * QUESTIONS,
+        questions=streams * QUESTIONS,
         slices={},
         statistics={},
         stands_for=None,
         content_sha256="0" * 64,
-        files={"gold.parquet": sha256(folder / "gold.parquet")},
+        files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
-    (folder / "card.json").write_bytes(msgspec.json.encode(card))
+    write_sealed(folder / "card.json", card)
 
 
 def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
@@ -110,11 +105,10 @@ def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
     folder.mkdir(parents=True)
     encode = msgspec.json.Encoder().encode
     path = folder / "predictions.jsonl"
-    digest = hashlib.sha256()
-    rows = list(probes.iter_rows())
+    rows = list(probes.select("probe_id", "position").iter_rows())
     with path.open("wb", buffering=1 << 22) as file:
         for n in range(count):
-            probe, _, position = rows[n % len(rows)]
+            probe, position = rows[n % len(rows)]
             chunks = rng.sample(range(position + 1), min(RETRIEVED, position + 1))
             chunks += [0] * (RETRIEVED - len(chunks))
             line = Prediction(
@@ -133,9 +127,7 @@ def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
                 context=ContextUse(documents=30),
                 error=None,
             )
-            text = encode(line) + b"\n"
-            digest.update(text)
-            file.write(text)
+            file.write(encode(line) + b"\n")
     manifest = Manifest(
         cell=str(CELL),
         identity="0" * 64,
@@ -159,9 +151,9 @@ def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
         outcomes={"answered": count},
         usage=Usage(),
         measured={},
-        files={"predictions.jsonl": digest.hexdigest()},
+        files={"predictions.jsonl": fingerprint(path)},
     )
-    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    write_sealed(folder / "manifest.json", manifest)
 
 
 def score(dataset: Path, cell: Path) -> int:
@@ -177,16 +169,16 @@ def score(dataset: Path, cell: Path) -> int:
         metrics="oaks",
     )
     identity = Identity("RAG", "synthetic", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi", True)
-    scores = score_cell(cell, CELL, identity, read_key(dataset, equivalence("short_answer")), spec)
-    assert len(scores) == 85
-    return STREAMS * QUESTIONS * INTERVALS
+    key = read_key(dataset, equivalence("short_answer"))
+    assert len(score_cell(cell, verify_folder(cell), CELL, identity, key, spec)) == 85
+    return len(key.probes)
 
 
 def validate(dataset: Path, cell: Path) -> int:
     from upkeep.validate import Answers, check_file
 
     probes = pl.read_parquet(dataset / "probes.parquet", columns=["probe_id"])["probe_id"].to_list()
-    trials = read_manifest(cell).trials
+    trials = verify_folder(cell).trials
     index = check_file(cell / "predictions.jsonl", Prediction, Answers(probes, trials))
     index.require_complete()
     return len(probes) * trials
@@ -214,13 +206,14 @@ def _measure(work: Callable[[Path, Path], int], dataset: Path, cell: Path, send:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predictions", type=int, default=1_000_000, help="how many to validate")
+    parser.add_argument("--streams", type=int, default=12, help="how many of 6,500 predictions to score")
     parser.add_argument("--keep", type=Path, help="make the data here, or use what is here, and leave it")
     arguments = parser.parse_args()
     folder = arguments.keep or Path(tempfile.mkdtemp())
     dataset, run, many = folder / "dataset", folder / "run", folder / f"many-{arguments.predictions}"
     try:
         if not dataset.exists():
-            make_dataset(dataset)
+            make_dataset(dataset, arguments.streams)
         for cell, count in ((run, None), (many, arguments.predictions)):
             if not cell.exists():
                 make_cell(dataset, cell, count)

@@ -24,9 +24,11 @@ import polars as pl
 
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Prediction
+from upkeep.errors import UpkeepError
+from upkeep.integrity import verify_folder
 from upkeep.paths import Layout
 from upkeep.scoring.equivalence import equivalence
-from upkeep.scoring.score import grade, read_key, read_manifest, read_predictions
+from upkeep.scoring.score import grade, read_key, read_predictions
 
 ROOT = Path(__file__).resolve().parents[1]
 RESAMPLES = 10_000
@@ -127,7 +129,7 @@ class Run:
         cell = Cell(dataset, name, variant or "default", self.model)
         layout, spec = Layout(self.catalog.results), self.catalog.dataset(dataset)
         key = read_key(layout.dataset(dataset), equivalence(spec.equivalence))
-        manifest = read_manifest(layout.cell(cell))
+        manifest = verify_folder(layout.cell(cell))
         predictions, _ = read_predictions(layout.cell(cell), manifest, key.gold_chunk)
         lines = (layout.cell(cell) / "predictions.jsonl").read_bytes().splitlines()
         decoded = [msgspec.json.decode(line, type=Prediction) for line in lines]
@@ -249,9 +251,12 @@ def main() -> int:
     arguments = parser.parse_args()
     print("| Expectation | Found, % [95%] | Holds |\n| --- | --- | --- |")
     missing = 0
-    for one in expectations(Run(Catalog(arguments.root), arguments.model)):
-        missing += not one.holds
-        print(f"| {one.what} | {one.found} | {'yes' if one.holds else '**no**'} |", flush=True)
+    try:
+        for one in expectations(Run(Catalog(arguments.root), arguments.model)):
+            missing += not one.holds
+            print(f"| {one.what} | {one.found} | {'yes' if one.holds else '**no**'} |", flush=True)
+    except UpkeepError as error:
+        raise SystemExit(f"{error}\n`./upkeep run mini` makes what is missing") from None
     return int(missing > 0)
 
 

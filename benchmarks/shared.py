@@ -1,8 +1,8 @@
 """One engine for ten small cells against one engine a cell: `python benchmarks/shared.py [--runtime R] [--model M]`.
 
-Runs the same ten cells of one model twice in one run: one after the other, each with an engine of its own, then as a
-batch that shares one. The predictions must be the same bytes. Images, weights and datasets are made before the clock
-starts. Prints a Markdown table.
+Runs the same ten cells (two a dataset) of one model twice in one run: one after the other, each with an engine of its
+own, then as a batch that shares one. The predictions must be the same bytes. Images, weights and datasets are made
+before the clock starts. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ from upkeep.weights import fetch
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules", "src")
 METHODS = ("closed_book", "rag_bm25/k1")
-SIZES = (1, 2, 3, 4, 5)
-"""Questions of the five small datasets: ten cells."""
 
 
-def repository(folder: Path, model: str) -> Catalog:
-    """A repository with five very small datasets."""
+def repository(folder: Path, model: str, datasets: int) -> Catalog:
+    """A repository with some very small datasets, each of a seed of its own."""
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     spec = yaml.safe_load((folder / "datasets/oaks_babi_mini/dataset.yaml").read_text())
     spec["options"]["streams"] = 1
     names = []
-    for seed in SIZES:
+    for seed in range(1, datasets + 1):
         spec["options"] = spec["options"] | {"seed": seed}
         names.append(f"small{seed}")
         (folder / "datasets" / names[-1]).mkdir()
@@ -66,11 +64,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runtime", default="auto")
     parser.add_argument("--model", default="tiny-vllm")
+    parser.add_argument("--datasets", type=int, default=5)
     arguments = parser.parse_args()
     os.environ["UPKEEP_RUNTIME"] = arguments.runtime
     os.environ.setdefault("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
     with tempfile.TemporaryDirectory() as folder:
-        catalog = repository(Path(folder), arguments.model)
+        catalog = repository(Path(folder), arguments.model, arguments.datasets)
         cells = catalog.cells(catalog.suite("small"))
         begin = time.perf_counter()
         for cell in cells:

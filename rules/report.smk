@@ -1,7 +1,7 @@
 rule score:
     input:
         suite.manifests,
-        suite.scored_by,
+        suite.plan_of_scores,
     output:
         suite.scores,
     log:

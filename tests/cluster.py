@@ -107,7 +107,7 @@ def missing(accounting: bool = False) -> str | None:
     programs = (*PROGRAMS, *(ACCOUNTING_PROGRAMS if accounting else ()))
     absent = [name for name in programs if shutil.which(name, path=_path()) is None]
     if absent:
-        return f"no SLURM cluster can be started: {', '.join(absent)} not installed (.ci/slurm)"
+        return f"no SLURM cluster can be started: {', '.join(absent)} not installed"
     return "no SLURM cluster can be started: that takes root" if os.getuid() else None
 
 

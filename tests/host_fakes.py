@@ -158,8 +158,24 @@ class ScriptedRuntime:
             hardware=hardware, job=job,
         )  # fmt: skip
 
-    def explain(self, status: int, resources: Resources) -> str:
+    def explain(self, status: int, resources: Resources, starved: bool | None = None) -> str:
         return f"exit status {status}"
+
+
+TRAIN = """
+model = os.path.join(cell["output"], "model")
+os.mkdir(model)
+pairs = open(cell["pairs"]).read()
+for name, text in {FILES}.items():
+    open(os.path.join(model, name), "w").write(text)
+MORE
+os._exit(STATUS)
+"""
+
+
+def training(files: dict[str, str], more: str = "", code: int = 0) -> ScriptedRuntime:
+    source = TRAIN.replace("{FILES}", repr(files)).replace("MORE", more).replace("STATUS", str(code))
+    return ScriptedRuntime(extra=source)
 
 
 class RunnerRuntime(ScriptedRuntime):
@@ -224,7 +240,10 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
 
 
 def write_toy(catalog: Catalog, text: str = "text") -> None:
-    """Build the dataset `toy`: every question at every position but the first of stream c, which none is asked at."""
+    """Build the dataset `toy`: every question at every position but the first of stream c, which none is asked at.
+
+    What a scripted container answers in its first trial is right of the questions with the number 0.
+    """
     documents: list[tuple[object, ...]] = []
     probes: list[tuple[object, ...]] = []
     gold: list[tuple[object, ...]] = []
@@ -233,7 +252,15 @@ def write_toy(catalog: Catalog, text: str = "text") -> None:
             documents.append((f"{stream}_c{t}", stream, t, None, f"{text} {stream}{t}. ", 3))
             for q in range(questions if (stream, t) != ("c", 0) else 0):
                 probes.append((f"{stream}{q}@{t}", f"{stream}{q}", stream, t, f"Question {q}?", None, "short"))
-                gold.append((f"{stream}{q}@{t}", [f"answer {q}"], ["old"], [f"{stream}_c{t}"], 0))
+                gold.append(
+                    (
+                        f"{stream}{q}@{t}",
+                        [f"{text} {stream}{t}." if not q else f"answer {q}"],
+                        ["old"],
+                        [f"{stream}_c{t}"],
+                        0,
+                    )
+                )
     frames = [
         pl.DataFrame(rows, schema=SCHEMAS[name], orient="row")
         for name, rows in (("documents", documents), ("probes", probes), ("gold", gold))
@@ -251,7 +278,7 @@ def write_toy(catalog: Catalog, text: str = "text") -> None:
 def die_at(event: int, root: Path) -> None:
     """Kill this process by SIGKILL at its `event`-th event: before an operation on a file under `root`, or after it has
     checked a line."""
-    from upkeep.host.watch import Collected
+    from upkeep.host.collected import Collected
 
     operations, inside, left = ("open", "os.", "shutil.", "subprocess.", "fcntl."), str(root), event
 

@@ -32,8 +32,8 @@ from upkeep.host import supervise
 from upkeep.host.runtimes import detect
 from upkeep.host.supervise import run_cell
 from upkeep.host.watch import Limits
+from upkeep.integrity import verify_folder
 from upkeep.paths import Layout
-from upkeep.validate import verify_folder
 
 HERE = Path(__file__).resolve().parent
 HONEST = Cell("toy", "hostile", "honest", "none")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import polars as pl
 import pytest
 
 from upkeep.contract import DatasetCard
-from upkeep.files import hash_file
+from upkeep.integrity import fingerprint, write_sealed
 from upkeep.scoring import answers, score
 from upkeep.scoring.equivalence import equivalence
 from upkeep.scoring.stats import estimate
@@ -57,9 +56,9 @@ def key(folder: Path, name: str = "contains") -> score.Key:
         statistics={},
         stands_for=None,
         content_sha256="0" * 64,
-        files={"gold.parquet": hash_file(folder / "gold.parquet")},
+        files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
-    (folder / "card.json").write_bytes(msgspec.json.encode(card))
+    write_sealed(folder / "card.json", card)
     return score.read_key(folder, equivalence(name))
 
 

@@ -149,6 +149,7 @@ def test_apptainer_that_cannot_cut_the_network_is_refused_and_never_used_with_it
     monkeypatch.setenv("UPKEEP_APPTAINER", str(refuses))
     monkeypatch.setenv("UPKEEP_RUNTIME", "apptainer")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sif, "_mksquashfs", lambda: "mksquashfs")
     monkeypatch.setattr(sif, "squash", lambda *_, **__: None)
     with pytest.raises(UpkeepError, match="no network namespace for this user"):
         runtimes.detect(Catalog(ROOT))
@@ -200,6 +201,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+@pytest.mark.mksquashfs
 def test_the_same_files_make_the_same_image_at_any_time(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
+from upkeep import cli
 from upkeep.catalog import Catalog, Cell, TrainedModel
 from upkeep.contract import CellChoice
 from upkeep.errors import UpkeepError
@@ -130,6 +133,16 @@ def test_the_environment_overrides_the_configuration(monkeypatch: pytest.MonkeyP
         Catalog(ROOT)
 
 
+def test_what_a_command_line_chooses_holds_for_that_command_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(os.environ)
+    monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(ROOT), "list", "cells", "nothing"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1 and dict(os.environ) == before
+    monkeypatch.setenv("UPKEEP_SUITE", "mini")
+    assert Catalog(ROOT, None, {"suite": "oaks"}).config.suite == "oaks"
+
+
 def test_a_users_configuration_may_not_give_a_field_twice(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("suite: oaks\nsuite: mini\n")
@@ -158,3 +171,38 @@ def test_a_users_configuration_changes_the_fields_it_names_alone(tmp_path: Path)
 )
 def test_method_and_model_decide_the_engine_image(catalog: Catalog, method: str, model: str, image: str) -> None:
     assert catalog.engine(method, model) == image
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (("datasets: [oaks_babi_mini", "datasets: [oaks_baby_mini"), ["unknown dataset", "did you mean oaks_babi"]),
+        (("methods: [", "methods: [closedbook, "), ["unknown method", "closed_book"]),
+        (("methods: [", "methods: [rag_bm25/k999, "), ["no variant 'k999'", "methods/rag_bm25/method.yaml"]),
+        (("models: [", "models: [tinny, "), ["unknown model", "tiny"]),
+        (("models: [", "models: [tiny+rag_bm25.k5, "), ["trains no model", "tiny+rag_bm25.k5"]),
+    ],
+)
+def test_an_unknown_name_in_a_suite_is_refused_with_the_suites_file(
+    repository: Path, edit: tuple[str, str], words: list[str]
+) -> None:
+    suite = repository / "config" / "suites" / "own.yaml"
+    text = "label: s\nsummary: s\npapers: []\ncells:\n"
+    text += "- {datasets: [oaks_babi_mini], methods: [rag_bm25], models: [tiny]}"
+    assert edit[0] in text
+    suite.write_text(text.replace(*edit))
+    catalog = Catalog(repository)
+    with pytest.raises(UpkeepError) as error:
+        catalog.cells(catalog.suite("own"))
+    for word in [f"{suite}: ", *words]:
+        assert word in str(error.value)
+
+
+def test_a_suite_without_cells_has_none_to_list(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "config" / "suites" / "none.yaml").write_text("label: s\nsummary: s\npapers: []\ncells: []")
+    monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(repository), "list", "cells", "none"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0 and capsys.readouterr().out == ""

@@ -82,7 +82,9 @@ def test_a_row_with_a_missing_side_is_no_case() -> None:
 
 
 def row(**fields: Any) -> dict[str, Any]:
-    given = dict.fromkeys(SCORE_SCHEMA, "") | dict.fromkeys(["n", "questions", "se", "low", "high"])
+    given = dict.fromkeys(SCORE_SCHEMA, "") | dict.fromkeys(
+        ["n", "questions", "se", "low", "high", "predictions", "failed"]
+    )
     given |= {
         "dataset": "oaks_babi",
         "dataset_id": "oaks_babi",

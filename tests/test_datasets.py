@@ -26,6 +26,8 @@ from upkeep.datasets import build_dataset, embedding, leaks, oaks_novel, store, 
 from upkeep.datasets.store import Built, Question, Stream
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
+from upkeep.inputs import verify_dataset
+from upkeep.integrity import write_sealed
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -212,6 +214,14 @@ FAULTS: dict[str, tuple[Callable[[Built], dict[str, Any]], str]] = {
     "phase missed": (lambda b: {"gold": at(b.gold, 2, "phase", 1)}, "row 2, column `phase`"),
     "phase not from zero": (lambda b: {"gold": at(b.gold, 0, "phase", 1)}, "row 0, column `phase`"),
     "empty slice": (lambda b: {"gold": at(b.gold, 5, "slice_changes", "")}, "row 5, column `slice_changes`"),
+    "a subset of two slices": (
+        lambda b: {"gold": b.gold.with_columns(pl.col("slice_changes").alias("slice_more"))},
+        "column `slice_more`: one name for two subsets\n.*\n.*a value of column `slice_changes`",
+    ),
+    "a subset called as the whole": (
+        lambda b: {"gold": at(b.gold, 5, "slice_changes", "all")},
+        "column `slice_changes`: one name for two subsets\n.*\n.*'all'",
+    ),
 }
 
 
@@ -231,11 +241,12 @@ def test_a_fault_in_the_rows_is_refused_with_its_place(tmp_path: Path, fault: st
 
 def test_a_changed_file_is_refused_with_both_hashes(tmp_path: Path) -> None:
     folder = write(tmp_path / "d", small())
-    card = store.read_card(folder)
-    (folder / "gold.parquet").write_bytes((folder / "gold.parquet").read_bytes() + b"\n")
-    with pytest.raises(UpkeepError, match="wrong sha256") as raised:
+    card = verify_dataset(folder)
+    content = (folder / "gold.parquet").read_bytes()
+    (folder / "gold.parquet").write_bytes(content[:-1] + b"?")
+    with pytest.raises(UpkeepError, match="not the file that was written") as raised:
         validate(folder)
-    assert card.files["gold.parquet"] in str(raised.value)
+    assert card.files["gold.parquet"].sha256 in str(raised.value)
     assert hash_file(folder / "gold.parquet") in str(raised.value)
 
 
@@ -250,9 +261,9 @@ def test_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("field", ["streams", "documents", "probes", "questions", "pairs", "content_sha256"])
 def test_a_card_that_does_not_fit_the_rows_is_refused(tmp_path: Path, field: str) -> None:
     folder = write(tmp_path / "d", small())
-    card = json.loads((folder / "card.json").read_text())
-    card[field] = "0" * 64 if field == "content_sha256" else card[field] + 1
-    (folder / "card.json").write_text(json.dumps(card))
+    card = verify_dataset(folder)
+    other = "0" * 64 if field == "content_sha256" else getattr(card, field) + 1
+    write_sealed(folder / "card.json", msgspec.structs.replace(card, **{field: other}))
     with pytest.raises(UpkeepError, match=field):
         validate(folder)
 
@@ -276,7 +287,7 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_description_sets_the_papers_numbers_beside_our_own(tmp_path: Path) -> None:
-    text = store.describe(store.read_card(write(tmp_path / "d", small())), {"questions": 1224.0, "only theirs": 7.5})
+    text = store.describe(verify_dataset(write(tmp_path / "d", small())), {"questions": 1224.0, "only theirs": 7.5})
     assert "own" in text and "phases_per_question" in text
     assert re.search(r"^questions +2 +1,224$", text, re.MULTILINE)
     assert re.search(r"^only theirs +7.5$", text, re.MULTILINE)

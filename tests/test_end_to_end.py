@@ -18,11 +18,13 @@ from upkeep.batches import Batch
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import Manifest, Memory, Prediction
 from upkeep.datasets import build_dataset
-from upkeep.datasets.store import Built, read_card, write
+from upkeep.datasets.store import Built, write
 from upkeep.errors import UpkeepError
 from upkeep.host.batch import run_batch
 from upkeep.host.supervise import run_cell
 from upkeep.identity import plan_dataset
+from upkeep.inputs import verify_dataset
+from upkeep.integrity import verify_folder
 from upkeep.paths import Layout
 from upkeep.scoring.equivalence import equivalence
 from upkeep.scoring.score import identify, read_key, score_cell
@@ -60,7 +62,8 @@ def content(catalog: Catalog, cell: Cell) -> bytes:
 def scores(catalog: Catalog, cell: Cell) -> pl.DataFrame:
     layout, spec = Layout(catalog.results), catalog.dataset(cell.dataset)
     key = read_key(layout.dataset(cell.dataset), equivalence(spec.equivalence))
-    return score_cell(layout.cell(cell), cell, identify(catalog, cell), key, spec)
+    folder = layout.cell(cell)
+    return score_cell(folder, verify_folder(folder), cell, identify(catalog, cell), key, spec)
 
 
 @pytest.mark.parametrize("dataset", [BABI, "oaks_novel_mini"])
@@ -181,7 +184,7 @@ def copy_first_half(layout: Layout, dataset: str, name: str, catalog: Catalog) -
     documents = pl.read_parquet(source / "documents.parquet").filter(pl.col("position") < 5)
     probes = pl.read_parquet(source / "probes.parquet").filter(pl.col("position") < 5)
     gold = pl.read_parquet(source / "gold.parquet").join(probes, on="probe_id", how="semi", maintain_order="left")
-    whole = read_card(source)
+    whole = verify_dataset(source)
     built = Built(documents, probes, gold, [], whole.tokenizer, whole.chunk_tokens, whole.source, {})
     layout.dataset(name).mkdir(parents=True, exist_ok=True)
     write(layout.dataset(name), built, name, catalog.dataset(name), plan_dataset(catalog, name))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,8 +32,6 @@ from upkeep.cell.make_model import tiny_llama
 from upkeep.cell.method import Message, PromptTooLong
 from upkeep.cell.tokens import SEGMENT_TOKENS, ChatTokens, TokenPrompt, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
-
-torch = pytest.importorskip("torch")
 
 
 def spec(**changes: object) -> ModelSpec:

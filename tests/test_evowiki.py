@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 import yaml
 
+from conftest import DATA, ROOT
 from upkeep.catalog import Catalog
 from upkeep.datasets import build_dataset, leaks, store, tokens, validate
 from upkeep.datasets.assistant import Scripted
@@ -26,8 +27,7 @@ from upkeep.datasets.names import Names, is_held_out
 from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
-ROOT = Path(__file__).resolve().parents[1]
-LEGISLATORS = ROOT.parent / "shared" / "data" / "legislators"
+LEGISLATORS = DATA / "legislators"
 DATES = ("2021-09-01", "2024-01-01", "2024-05-01")
 
 
@@ -61,8 +61,6 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> store.Dataset:
 
 @pytest.fixture(scope="module")
 def congress(tmp_path_factory: pytest.TempPathFactory) -> store.Dataset:
-    if not LEGISLATORS.is_dir():
-        pytest.skip("the snapshots of legislators are not beside the repository")
     data = {"evowiki_legislators.snapshots": str(LEGISLATORS)}
     return built(tmp_path_factory.mktemp("congress"), "evowiki_legislators", data=data)
 
@@ -544,10 +542,10 @@ def test_prompts_carry_what_their_step_is_given() -> None:
     ],
 )
 def test_popularity_is_the_magnitude_of_the_views(views: int | None, group: str) -> None:
-    assert popularity(views) == group
+    assert popularity(views) == f"popularity_{group}"
 
 
-@pytest.mark.parametrize("name", ["mini", "congress"])
+@pytest.mark.parametrize("name", ["mini", pytest.param("congress", marks=pytest.mark.data)])
 def test_evidence_holds_the_golden_sentences_and_these_an_answer(name: str, request: pytest.FixtureRequest) -> None:
     data: store.Dataset = request.getfixturevalue(name)
     text = dict(data.documents.select("document_id", "text").iter_rows())
@@ -569,7 +567,7 @@ def test_the_mini_dataset_is_small_varied_and_of_all_slices(mini: store.Dataset)
         "hops": {"single_hop", "multi_hop"},
         "hop_number": {"1", "2", "3"},
         "changed": {"before_cutoff", "after_cutoff", "none"},
-        "popularity": {"0_1", "2", "3", "4", "5_6"},
+        "popularity": {f"popularity_{group}" for group in ("0_1", "2", "3", "4", "5_6")},
     }.items():
         assert set(rows[f"slice_{name}"]) == values
     assert any(len(answers) > 1 for answers in rows["answers"])
@@ -690,7 +688,8 @@ def test_dumps_of_wikidata_and_wikipedia_become_questions(tmp_path: Path) -> Non
     job = rows["What is the employer of the spouse of Bob Abel?"]
     assert (job["answers"], job["outdated"], job["slice_level"]) == (["Bolt"], ["Acme"], "evolved")
     assert job["context"] == ["Bob is married to Ann Abel.", "Ann works at Bolt."]
-    assert (job["slice_popularity"], rows["What is the employer of Ann Abel?"]["slice_popularity"]) == ("unknown", "3")
+    assert job["slice_popularity"] == "popularity_unknown"
+    assert rows["What is the employer of Ann Abel?"]["slice_popularity"] == "popularity_3"
     assert data.documents["text"][0] == "Ann Abel\nAnn works at Bolt. She married Bob Abel."
     assert len(data.documents) == 2 + 3
     assert data.card.statistics["pages added"] == 3
@@ -699,6 +698,7 @@ def test_dumps_of_wikidata_and_wikipedia_become_questions(tmp_path: Path) -> Non
 # ---------------------------------------------------------------- legislators
 
 
+@pytest.mark.data
 def test_the_congress_gives_enough_questions_of_every_level_and_number_of_hops(congress: store.Dataset) -> None:
     rows = asked(congress)
     assert len(rows) >= 2000
@@ -888,6 +888,7 @@ def derive(question: str, times: list[Records]) -> dict[str, Any]:
     return {"answers": names[2], "outdated": (names[0] | names[1]) - names[2], "level": level, "changed": changed}
 
 
+@pytest.mark.data
 def test_a_program_of_its_own_derives_the_same_answers_from_the_raw_files(congress: store.Dataset) -> None:
     options = yaml.safe_load((ROOT / "datasets" / "evowiki_legislators" / "dataset.yaml").read_text())["options"]
     times = [records(options[time]) for time in ("init", "cutoff", "current")]
@@ -907,6 +908,7 @@ def test_a_program_of_its_own_derives_the_same_answers_from_the_raw_files(congre
         }, row["question"]
 
 
+@pytest.mark.data
 def test_the_records_give_every_post_and_seat_and_no_more(congress: store.Dataset) -> None:
     date = yaml.safe_load((ROOT / "datasets" / "evowiki_legislators" / "dataset.yaml").read_text())["options"][
         "current"
@@ -963,7 +965,7 @@ def test_a_post_is_held_from_its_first_day_to_the_one_before_its_last(tmp_path: 
 @pytest.mark.parametrize(
     ("people", "seats", "problem", "where"),
     [
-        (PERSON + "- id: [\n", "{}", "not YAML", "line"),
+        (PERSON + "- id: [\n", "{}", "not readable as YAML", "legislators-2022-01-01.yaml:"),
         (PERSON + "- name: {first: Bob, last: Bell}\n", "{}", "not a record", "item 2"),
         (PERSON + PERSON, "{}", "id given before", "item 2"),
         (PERSON, "HSAG: [{name: Ann}]", "Object missing required field", "committee-membership-2022-01-01.yaml"),

@@ -34,8 +34,8 @@ from upkeep.host import publish
 from upkeep.host.publish import publish_cell
 from upkeep.host.status import read_all
 from upkeep.host.supervise import run_cell
+from upkeep.integrity import verify_folder
 from upkeep.paths import Layout
-from upkeep.validate import verify_folder
 
 ECHO = Cell("toy", "echo", "a", "none")
 NOTES = ArtifactCell("toy", "notes", "a", "none")
@@ -392,5 +392,5 @@ def test_manifest_without_its_seal_is_refused(tmp_path: Path) -> None:
     manifest = publish_cell(source, SCOPE, draft(), tmp_path / "staging", tmp_path / "cell", LIMIT)
     path = tmp_path / "cell" / "manifest.json"
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, seal=None)))
-    with pytest.raises(UpkeepError, match="not the one that was published"):
+    with pytest.raises(UpkeepError, match="not the record that was written"):
         verify_folder(tmp_path / "cell")

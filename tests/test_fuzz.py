@@ -33,7 +33,8 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError
 from upkeep.host.publish import publish_cell
-from upkeep.validate import Answers, Memories, check_file, verify_folder
+from upkeep.integrity import verify_folder
+from upkeep.validate import Answers, Memories, check_file
 
 # Two streams of two documents, a probe after each.
 DOCUMENTS = ["s_c0", "s_c1", "t_c0", "t_c1"]

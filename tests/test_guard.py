@@ -17,7 +17,7 @@ import pytest
 
 from test_runtimes import launch, process, script
 from upkeep.contract import Resources
-from upkeep.host import confine, guard
+from upkeep.host import confine, guard, keeper
 from upkeep.host.guard import Bounds, Guard, look
 from upkeep.host.runtimes import Launch, Prepared, Process
 
@@ -174,13 +174,35 @@ def test_a_keeper_ends_as_its_command_does(
     assert runtime.start(prepared, script(launch, f"import os\n{end}")).wait(30) == status
 
 
+def test_what_a_killed_keeper_kept_ends_and_its_scratch_folder_goes(
+    process: tuple[Process, Prepared], launch: Launch
+) -> None:
+    runtime, prepared = process
+    code = f"""
+        import os, signal
+        if os.fork() == 0:
+            open({str(launch.output / "pid")!r}, "w").write(f"{{os.getpid()}} {{os.environ['HOME']}}")
+        signal.pause()
+    """
+    handle = runtime.start(prepared, script(launch, code))
+    told = launch.output / "pid"
+    deadline = time.monotonic() + 30
+    while not (told.exists() and told.read_text()):
+        assert time.monotonic() < deadline
+    pid, home = told.read_text().split()
+    left = psutil.Process(int(pid))
+    handle.process.kill()
+    assert handle.wait(30) == -signal.SIGKILL
+    left.wait(30)
+    assert not Path(home).exists()
+    assert "from outside" in runtime.explain(-signal.SIGKILL, launch.resources, handle.starved)
+
+
 def test_a_keeper_takes_its_scratch_folder_with_it_when_the_host_dies(launch: Launch) -> None:
     """As `test_a_process_ends_with_the_host`, looking at what lies on disk."""
     home = launch.output.parent / "home"
     home.mkdir()
-    settings = f'{{"parent": {os.getpid()}, "scratch": "{home}", "limits": {{}}}}'
-    keeper = Path(guard.__file__).with_name("keeper.py")
-    command = [sys.executable, "-I", "-S", str(keeper), settings, sys.executable, "-c", "import signal; signal.pause()"]
+    command = keeper.kept([sys.executable, "-c", "import signal; signal.pause()"], home)
     kept = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 30
     while not psutil.Process(kept.pid).children():

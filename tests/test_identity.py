@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -30,12 +29,13 @@ from upkeep.identity import (
     plan_weights,
     resources,
 )
-from upkeep.weights import WeightsRecord, hash_folder
+from upkeep.integrity import fingerprint, write_sealed
+from upkeep.weights import Weights, WeightsRecord, content_of, files_of
 
 ECHO = Cell("toy", "echo", "a", "m")
 CARD = """label: M
 summary: s
-source: path
+source: package
 location: weights
 context_length: 100
 """
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 def weights(catalog: Catalog, model: str, sha256: str) -> None:
     folder = catalog.results / "models"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{model}.json").write_text(json.dumps({"model": model, "path": None, "sha256": sha256}))
+    write_sealed(folder / f"{model}.json", WeightsRecord(model=model, sha256=sha256, files={}))
 
 
 def edit(root: Path, file: str, old: str, new: str) -> None:
@@ -214,7 +214,7 @@ def test_trained_model_is_planned_by_its_training(root: Path) -> None:
     after = plan_identity(Catalog(root), trained), plan_identity(Catalog(root), ECHO)
     assert before[0] != after[0]
     assert before[1] == after[1]
-    with pytest.raises(UpkeepError, match="has not been trained"):
+    with pytest.raises(UpkeepError, match="the trained model is not there"):
         identity(Catalog(root), trained)
 
 
@@ -276,6 +276,9 @@ def test_files_at_a_place_of_the_user_enter_the_plans(root: Path) -> None:
 
 
 def test_hash_of_weights_leaves_out_what_a_downloader_hides(tmp_path: Path) -> None:
+    def hash_folder(folder: Path) -> str:
+        return content_of({path.relative_to(folder).as_posix(): fingerprint(path) for path in files_of(folder)})
+
     (tmp_path / "model.safetensors").write_text("w")
     before = hash_folder(tmp_path)
     (tmp_path / ".cache/huggingface").mkdir(parents=True)
@@ -287,7 +290,7 @@ def test_hash_of_weights_leaves_out_what_a_downloader_hides(tmp_path: Path) -> N
 
 
 def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = CARD.replace("source: path\nlocation: weights", "source: rule\nlocation: small")
+    rule = CARD.replace("source: package\nlocation: weights", "source: rule\nlocation: small")
     for model in ("m", "e"):
         (root / f"models/{model}.yaml").write_text(rule)
     (root / "src/upkeep/cell/make_model.py").write_text("# recipe")
@@ -306,7 +309,7 @@ def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(runtimes, "detect", lambda _: Maker())
 
-    def fetch(model: str) -> WeightsRecord:
+    def fetch(model: str) -> Weights:
         both_asked.wait(10)
         return weights_module.fetch(Catalog(root), model)
 
@@ -314,7 +317,7 @@ def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.
         first, second = pool.map(fetch, ("m", "e"))
     assert len(made) == 1
     assert (first.path, first.sha256) == (second.path, second.sha256)
-    assert first.path is not None and (Path(first.path) / "config.json").is_file()
+    assert first.path is not None and (first.path / "config.json").is_file()
 
 
 def test_five_thousand_identities_read_each_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 import yaml
 
+from conftest import DATA, ROOT
 from upkeep.catalog import Catalog
 from upkeep.contract import Pair
 from upkeep.datasets import assistant, build_dataset, imprint_code, leaks, reading, store, tokens
@@ -28,8 +29,7 @@ from upkeep.datasets.imprint_code.features import Feature
 from upkeep.datasets.names import Names, is_held_out
 from upkeep.errors import UpkeepError
 
-ROOT = Path(__file__).resolve().parents[1]
-REAL = ROOT.parent / "shared" / "data" / "changelogs"
+REAL = DATA / "changelogs"
 NAME = "imprint_code"
 Script = dict[str, Callable[[Any], Any]]
 
@@ -315,7 +315,7 @@ def real() -> list[Feature]:
     return imprint_code.find(sources.read({"notes": REAL}, reading.Faults({}, Path("test")))).features
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the release notes of NumPy and SciPy are not beside the repository")
+@pytest.mark.data
 def test_real_notes_give_more_than_150_features() -> None:
     features = real()
     paths = said(features)
@@ -348,7 +348,7 @@ def at(path: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif(not REAL.is_dir(), reason="the release notes of NumPy and SciPy are not beside the repository")
+@pytest.mark.data
 def test_nearly_all_real_features_are_in_the_installed_libraries() -> None:
     features = real()
     callables = [feature for feature in features if feature.kind != "parameter"]
@@ -360,7 +360,7 @@ def test_nearly_all_real_features_are_in_the_installed_libraries() -> None:
     assert len(set(wrong)) <= 0.02 * len(features), wrong
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the release notes of NumPy and SciPy are not beside the repository")
+@pytest.mark.data
 def test_without_an_assistant_the_families_by_rule_are_built_from_real_notes(tmp_path: Path) -> None:
     data = built(tmp_path, NAME, data={f"{NAME}.notes": str(REAL)})
     assert data.card.slices["family"].keys() == {"dir_acq", "imp_rel", "imp_rel_unmerged", "bound_abs"}
@@ -565,10 +565,17 @@ def test_what_is_wrong_with_the_inputs_is_named_and_counted(tmp_path: Path) -> N
         built(tmp_path / "strict", NAME, data=data, faults={"broken_record": "refuse"})
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "a: {b: {c: d}}"])
-def test_dates_of_another_form_are_refused(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[1, 2]", "Expected `object`"),
+        ("a: [", "not readable as YAML"),
+        ("a: {b: {c: d}}", r"Expected `str`.*\n.*<date>"),
+    ],
+)
+def test_dates_of_another_form_are_refused(text: str, problem: str, tmp_path: Path) -> None:
     files = {"a/1.0-notes.md": "## New features\n- Added `a.one`\n", "dates.yaml": text}
-    with pytest.raises(UpkeepError, match="not dates"):
+    with pytest.raises(UpkeepError, match=rf"dates\.yaml.*{problem}"):
         found(tmp_path, files)
 
 

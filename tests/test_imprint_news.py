@@ -83,12 +83,12 @@ def test_the_small_one_is_small_and_has_every_family_axis_and_number_of_hops(min
     assert mini.documents["tokens"].max() <= 128
     slices = mini.card.slices
     assert slices["family"].keys() == {"dir_acq", "temp_upd", "comp_rel", "imp_rel", "bound_abs"}
-    assert slices["temp_upd"].keys() - {"none"} == {f"temp_upd_{axis}" for axis in families.AXES}
-    assert slices["comp_rel"].keys() - {"none"} == {f"comp_rel_{n}hop" for n in (2, 3, 4)}
-    assert slices["comp_rel_kind"].keys() - {"none"} == set(families.KINDS)
-    assert slices["bound_abs"].keys() - {"none"} == {f"bound_abs_{one}" for one in steps.STRATEGIES}
+    assert slices["temp_upd"].keys() - {"no_temp_upd"} == {f"temp_upd_{axis}" for axis in families.AXES}
+    assert slices["comp_rel"].keys() - {"no_comp_rel"} == {f"comp_rel_{n}hop" for n in (2, 3, 4)}
+    assert slices["comp_rel_kind"].keys() - {"no_comp_rel_kind"} == set(families.KINDS)
+    assert slices["bound_abs"].keys() - {"no_bound_abs"} == {f"bound_abs_{one}" for one in steps.STRATEGIES}
     assert slices["month"].keys() == {"2026-02", "2026-03"}
-    assert slices["difficulty"].keys() - {"none"} == {"denied", "unmentioned"}
+    assert slices["difficulty"].keys() - {"no_difficulty"} == {"denied", "unmentioned"}
 
 
 def test_no_answer_is_that_of_most_questions_of_a_form(asked: list[dict[str, Any]]) -> None:
@@ -297,7 +297,7 @@ def test_abstaining_is_the_answer_to_what_never_was(mini: store.Dataset, asked: 
         assert sum(map(int, counts.values())) == 10
         assert (counts["deny"] != "0") == (one["slice_difficulty"] == "denied")
     sizes = Counter(raw.market for _, raw in mini_world().pages() if raw.market.startswith("e"))
-    assert mini.card.slices["salience"].keys() - {"none"} == {"salience_1", "salience_2_4"}
+    assert mini.card.slices["salience"].keys() - {"no_salience"} == {"salience_1", "salience_2_4"}
     assert max(sizes.values()) >= 3
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from host_fakes import Forks, make_repository
 from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.host.supervise import SILENT_END
+from upkeep.integrity import verify_folder
 from upkeep.paths import Layout
-from upkeep.validate import verify_folder
+from upkeep.weights import fetch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CELL = "toy/echo/a/none"
@@ -106,8 +108,6 @@ def test_published_cell_stays_readable_while_it_is_run_again_and_killed(
 
 
 def test_real_engine_that_was_killed_ends_with_the_same_bytes(built: Path, attempt: Attempt, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
     from upkeep.cell.make_model import tiny_llama
 
     cell, root = "toy/rag_bm25/k2/t", tmp_path / "root"
@@ -118,21 +118,20 @@ def test_real_engine_that_was_killed_ends_with_the_same_bytes(built: Path, attem
     (root / "models").mkdir()
     sampling = "sampling: {max_tokens: 4}"
     (root / "models/t.yaml").write_text(
-        f"{{label: T, summary: s, source: path, location: w, context_length: 4096, {sampling}}}"
+        f"{{label: T, summary: s, source: path, location: weights, context_length: 4096, {sampling}}}"
     )
     (root / "weights").mkdir()
     tiny_llama(root / "weights", positions=4096)
-    (root / "results/models").mkdir()
-    record = {"model": "t", "path": str(root / "weights"), "sha256": "0" * 64}
-    (root / "results/models/t.json").write_text(json.dumps(record))
+    fetch(Catalog(root), "t")
 
     undisturbed = tmp_path / "undisturbed"
     shutil.copytree(root, undisturbed)
     attempt(undisturbed, cell)
     expected = output(undisturbed, cell)
     assert all(json.loads(line)["error"] is None for line in expected.splitlines())
-    assert attempt(root, cell, 70)
+    assert attempt(root, cell, 130)
     attempt(root, cell)
     assert output(root, cell) == expected
     manifest = verify_folder(Layout(Catalog(root).results).cell(Cell.parse(cell)))
     assert [a.outcome for a in manifest.attempts] == ["killed", "complete"]
+    assert manifest.attempts[0].reason == SILENT_END

@@ -20,13 +20,14 @@ import msgspec
 import pytest
 
 from method_fakes import ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe, text_of
-from upkeep.catalog import Catalog, read_yaml
+from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
 from upkeep.cell.method import PromptTooLong
 from upkeep.cell.prompts import PROMPTS, get_prompt
 from upkeep.contract import Document, Memory, MethodCard, ModelSpec, Pair, Usage
 from upkeep.errors import UpkeepError
 from upkeep.new import RESERVED, TEMPLATE, new_method
+from upkeep.yaml_files import read_yaml
 
 METHODS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.yaml"))
 
@@ -434,8 +435,6 @@ TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama",
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for package in ("torch", "transformers", "trl", "peft", "datasets", "tokenizers"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
     from upkeep.cell.make_model import tiny_llama
 
     folder = tmp_path_factory.mktemp("base")

@@ -14,12 +14,12 @@ import polars as pl
 import pytest
 import yaml
 
+from conftest import DATA, ROOT
 from upkeep.catalog import Catalog
 from upkeep.datasets import build_dataset, oaks_babi, prose, store, tokens, world
 from upkeep.errors import UpkeepError
 
-ROOT = Path(__file__).resolve().parents[1]
-NOVELS = ROOT.parent / "shared" / "data" / "novels"
+NOVELS = DATA / "novels"
 
 
 def catalog(
@@ -465,7 +465,7 @@ def test_no_invented_name_is_a_word_of_the_prose() -> None:
     assert not taken & {name.lower() for name in names}
 
 
-@pytest.mark.skipif(not NOVELS.is_dir(), reason="shared/data/novels is not beside the project")
+@pytest.mark.data
 def test_real_novels_carry_the_facts(tmp_path: Path) -> None:
     small = {"streams": 2, "chunks": 12, "chunk_tokens": 500, "questions": 24, "prose": str(NOVELS)}
     data = built(tmp_path, "oaks_babi", options=small)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import upkeep
 from conftest import ROOT, copy_repository
-from upkeep.catalog import Catalog, Cell, read_yaml
+from upkeep.catalog import Catalog, Cell
 from upkeep.cell.engines import counting
 from upkeep.cell.engines.counting import Assumed, Blocks, ByteTokens, CountJob, Counts, Latest, Line
 from upkeep.cell.method import Message
@@ -47,6 +47,7 @@ from upkeep.host.count import KNOTS, WHOLE, Interval, Sample, Tally, extrapolate
 from upkeep.host.feed import Corpus, answer_tasks
 from upkeep.host.runtimes import Handle, Launch, Prepared
 from upkeep.identity import describe
+from upkeep.integrity import write_sealed
 from upkeep.paths import Layout
 from upkeep.plan import (
     AMOUNTS,
@@ -64,8 +65,7 @@ from upkeep.plan import (
     sum_of,
     took,
 )
-
-pytest.importorskip("transformers")
+from upkeep.yaml_files import read_yaml
 
 ASSUMED = Assumed(reply=20, thinking=30)
 PROBES = 320
@@ -97,7 +97,7 @@ class LocalRuntime:
         )
         return Handle(process, launch.log, process.kill)
 
-    def explain(self, status: int, resources: object) -> str:
+    def explain(self, status: int, resources: object, starved: bool | None = None) -> str:
         return f"exit status {status}"
 
 
@@ -121,9 +121,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_llama(weights)
     shutil.copytree(weights, root / "tiny-whole")
     (weights / "model.safetensors").unlink()
-    record = {"model": "tiny", "path": str(weights), "sha256": "0" * 64}
-    layout.weights_record("tiny").parent.mkdir(parents=True)
-    layout.weights_record("tiny").write_bytes(msgspec.json.encode(record))
+    config = root / "config" / "config.yaml"
+    config.write_text(config.read_text().replace("models: {}", "models: {tiny: tiny}"))
     return root
 
 
@@ -225,8 +224,6 @@ def test_memories_are_counted_with_the_cells_that_read_them(root: Path, runtime:
 
 def test_dense_retrieval_is_counted_without_an_embedder(root: Path, runtime: LocalRuntime) -> None:
     found = tally(Catalog(root), [cell("rag_dense/k3")], ASSUMED)[cell("rag_dense/k3")]
-    if found.unknown is not None and "faiss" in found.unknown:
-        pytest.skip("faiss is not installed beside the tests")
     assert found.unknown is None
     assert found.requests == PROBES
 
@@ -743,7 +740,7 @@ def publish(root: Path, which: Cell, seconds: int, usage: Usage, cached: int) ->
     )  # fmt: skip
     folder = Layout(root / "results").cell(which)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    write_sealed(folder / "manifest.json", manifest)
 
 
 def test_plan_and_actual_stand_side_by_side(root: Path, runtime: LocalRuntime) -> None:

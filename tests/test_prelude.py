@@ -253,23 +253,23 @@ def test_a_split_may_be_in_shards_and_the_full_one_may_be_called_either_way(tmp_
     titles = [book["title"] for book in table_2().values()]
     card, _ = build({"release": tmp_path / "r", "books": shelf(tmp_path / "b", titles)})
     assert card.probes == 60
-    assert card.slices["study"] == {"unknown": 60}
+    assert card.slices["study"] == {"study_unknown": 60}
     assert card.slices["public"] == {"not_public": 6, "public": 54}  # by the list of books
 
 
 @pytest.mark.parametrize(
     ("label", "kind", "wanted"),
     [
-        ("contradict", "", ("contradict", "unknown")),
+        ("contradict", "", ("contradict", "kind_unknown")),
         ("Contradict", "Local", ("contradict", "contradict_local")),
         ("contradict_global_II", None, ("contradict", "contradict_global")),
-        ("inconsistent", None, ("contradict", "unknown")),
-        ("不一致", None, ("contradict", "unknown")),
+        ("inconsistent", None, ("contradict", "kind_unknown")),
+        ("不一致", None, ("contradict", "kind_unknown")),
         ("矛盾", "global", ("contradict", "contradict_global")),
-        ("一致", None, ("consistent", "unknown")),
+        ("一致", None, ("consistent", "kind_unknown")),
         ("CONSISTENT", "core", ("consistent", "consistent_core")),
         ("consistent", "irrelevant", ("consistent", "consistent_irrelevant")),
-        ("0", None, ("consistent", "unknown")),
+        ("0", None, ("consistent", "kind_unknown")),
         ("1", "typ_l", ("contradict", "contradict_local")),
         ("2", None, None),
         ("", None, None),

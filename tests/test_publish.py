@@ -11,11 +11,13 @@ import msgspec
 import polars as pl
 import pytest
 
-from upkeep.contract import ContextUse, Environment, Manifest, Measured, Memory, Prediction, Usage
+from upkeep.contract import ContextUse, Environment, Fingerprint, Manifest, Measured, Memory, Prediction, Usage
 from upkeep.errors import UpkeepError
 from upkeep.host import publish
 from upkeep.host.publish import publish_cell, publish_memories, publish_model
-from upkeep.validate import Answers, Memories, seal, validate_path, verify_folder
+from upkeep.integrity import verify_folder, write_sealed
+from upkeep.published import validate_path
+from upkeep.validate import Answers, Memories
 
 SCOPE = Answers([f"q{i}@0" for i in range(6)], 2)
 LIMIT = 1 << 20
@@ -173,12 +175,12 @@ def test_manifest_that_does_not_agree_with_its_files_is_refused(source: Path, tm
     run(source, folder)
     assert "completeness unchecked" in validate_path(folder)
     (folder / "extra").touch()
-    with pytest.raises(UpkeepError, match="does not name"):
+    with pytest.raises(UpkeepError, match="that nothing names"):
         validate_path(folder)
     (folder / "extra").unlink()
     data = (folder / "predictions.jsonl").read_bytes()
     (folder / "predictions.jsonl").write_bytes(data.replace(b'"x"', b'"y"', 1))
-    with pytest.raises(UpkeepError, match="not the one that was hashed") as caught:
+    with pytest.raises(UpkeepError, match="not the file that was written") as caught:
         validate_path(folder)
     assert caught.value.expected != caught.value.found
     (folder / "predictions.jsonl").unlink()
@@ -191,8 +193,8 @@ def test_manifest_cannot_name_files_elsewhere(source: Path, tmp_path: Path) -> N
     run(source, tmp_path / "out")
     path = tmp_path / "out/manifest.json"
     forged = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    forged.files["../predictions.jsonl"] = "0" * 64
-    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(forged, seal=seal(forged))))
+    forged.files["../predictions.jsonl"] = Fingerprint(size=0, sha256="0" * 64)
+    write_sealed(path, forged)
     with pytest.raises(UpkeepError, match="outside the folder"):
         verify_folder(tmp_path / "out")
 

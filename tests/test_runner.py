@@ -547,18 +547,10 @@ class Trainer(Method):
 # ---------------------------------------------------------------- vLLM
 
 
-def vllm_python() -> str | None:
-    """A Python that can import vLLM: `$UPKEEP_VLLM_PYTHON`, else this one."""
-    python = os.environ.get("UPKEEP_VLLM_PYTHON", sys.executable)
-    found = subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(not u.find_spec('vllm'))"])
-    return python if found.returncode == 0 else None
-
-
 @pytest.mark.vllm
-def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(bench: Bench, tiny: Path) -> None:
-    python = vllm_python()
-    if python is None:
-        pytest.skip("vLLM is not installed; name a Python that has it in UPKEEP_VLLM_PYTHON")
+def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(
+    bench: Bench, tiny: Path, vllm_python: Path
+) -> None:
     bench.method(CHAT)
     work = rounds(4, [f"q{i}" for i in range(6)])
     path = bench.output / "predictions.jsonl"
@@ -577,7 +569,7 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(benc
             kept = path.read_bytes().splitlines(keepends=True)
             path.write_bytes(b"".join(kept[::3]) + kept[1][:20])
         subprocess.run(
-            [python, "-m", "upkeep.cell", str(bench.output / "cell.json"), str(bench.methods)],
+            [vllm_python, "-m", "upkeep.cell", str(bench.output / "cell.json"), str(bench.methods)],
             input=lines,
             env=os.environ | {"PYTHONPATH": str(SRC)},
             check=True,

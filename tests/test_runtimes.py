@@ -478,11 +478,14 @@ def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(
 
 
 def test_a_cell_that_takes_too_much_memory_is_killed_and_the_reason_given(
-    engine: tuple[Containers, Prepared], launch: Launch
+    engine: tuple[Containers, Prepared], launch: Launch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
     small = replace(launch, resources=Resources(memory_gb=1))
     status, _ = inside(engine, small, "x = b'x' * (3 * 2**29)\nprint('survived')")
     assert "out of memory (limit 1 GB)" in engine[0].explain(status, small.resources)
+    assert not list(here.iterdir()), "nothing is left where the suite was started"
 
 
 def test_a_cell_cannot_start_processes_without_end(engine: tuple[Containers, Prepared], launch: Launch) -> None:
@@ -526,6 +529,31 @@ def test_no_container_outlives_a_host_that_was_killed(
     until(handle, lambda: "up" in handle.tail())
     handle.process.kill()  # as when the host and its client are killed: standard input ends
     assert gone(runtime, launch.name)
+
+
+def test_a_container_that_ignores_its_input_is_removed_by_the_next_start_once_its_host_is_dead(
+    engine: tuple[Containers, Prepared], launch: Launch, tmp_path: Path
+) -> None:
+    runtime, prepared = engine
+    mine, yours = Catalog(ROOT), Catalog(ROOT)
+    mine.results, yours.results = tmp_path / "mine", tmp_path / "yours"
+    live, dead, other = (Containers(catalog, runtime.client, "") for catalog in (mine, mine, yours))
+    here, pid, start = live._labels["upkeep.owner"].rsplit(".", 2)
+    dead._labels["upkeep.owner"] = other._labels["upkeep.owner"] = f"{here}.{pid}.{int(start) - 1}"
+    deaf = script(launch, "import signal\nprint('up', flush=True)\nsignal.pause()")
+    handles: dict[str, Handle] = {}
+    try:
+        for name, each in {"live": live, "dead": dead, "other": other}.items():
+            each._swept = True
+            handles[name] = each.start(prepared, replace(deaf, name=f"{deaf.name}-{name}", log=tmp_path / name))
+        for handle in handles.values():
+            until(handle, lambda: all("up" in each.tail() for each in handles.values()))
+        Containers(mine, runtime.client, "").start(prepared, replace(deaf, log=tmp_path / "log")).kill()
+        assert handles["dead"].wait(30) > 128, "ended by a signal"
+        assert handles["live"].poll() is None and handles["other"].poll() is None, "another copy's is left alone"
+    finally:
+        for handle in handles.values():
+            handle.kill()
 
 
 def test_killing_a_cell_removes_its_container(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from upkeep import published
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import (
     ContextUse,
@@ -27,8 +27,10 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.errors import UpkeepError
+from upkeep.integrity import fingerprint, read_sealed, write_sealed
 from upkeep.scoring import oaks, score, stats
 from upkeep.scoring.equivalence import EQUIVALENCES, canonical, equivalence, letter, short_answer
+from upkeep.scoring.scores import read_scores, score_dataset, score_suite
 
 CELL = Cell("oaks_babi", "rag_dense", "k30", "m")
 IDENTITY = score.Identity("RAG", "M", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi_mini", True)
@@ -50,22 +52,27 @@ Question = Sequence[tuple[list[str], list[str]]]
 SHORT = EQUIVALENCES["short_answer"]
 
 
-def write_dataset(folder: Path, questions: Mapping[str, Question], slices: Mapping[str, str] | None = None) -> None:
+def write_dataset(
+    folder: Path,
+    questions: Mapping[str, Question],
+    slices: Mapping[str, str] | None = None,
+    name: str = "oaks_babi_mini",
+) -> None:
     """A built dataset. A new phase begins where the accepted answers change."""
     probes, gold = [], []
-    for name, timeline in questions.items():
+    for question, timeline in questions.items():
         phase = 0
         for t, (answers, evidence) in enumerate(timeline):
             phase += t > 0 and answers != timeline[t - 1][0]
-            probes.append({"probe_id": f"{name}@{t}", "question_id": name, "position": t})
+            probes.append({"probe_id": f"{question}@{t}", "question_id": question, "position": t})
             gold.append(
                 {
-                    "probe_id": f"{name}@{t}",
+                    "probe_id": f"{question}@{t}",
                     "answers": answers,
                     "outdated": [],
                     "evidence": evidence,
                     "phase": phase,
-                    "slice_changes": (slices or {}).get(name),
+                    "slice_changes": (slices or {}).get(question),
                 }
             )
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +84,7 @@ def write_dataset(folder: Path, questions: Mapping[str, Question], slices: Mappi
         folder / "gold.parquet"
     )
     card = DatasetCard(
-        dataset="oaks_babi_mini",
+        dataset=name,
         label="OAKS-B mini",
         source="test",
         licence="none",
@@ -89,11 +96,11 @@ def write_dataset(folder: Path, questions: Mapping[str, Question], slices: Mappi
         questions=len(questions),
         slices={"changes": {"sparse": 3, "frequent": 1}},
         statistics={},
-        stands_for="oaks_babi",
+        stands_for="oaks_babi" if name == "oaks_babi_mini" else None,
         content_sha256="0" * 64,
-        files={"gold.parquet": hashlib.sha256((folder / "gold.parquet").read_bytes()).hexdigest()},
+        files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
-    (folder / "card.json").write_bytes(msgspec.json.encode(card))
+    write_sealed(folder / "card.json", card)
 
 
 def line(probe: str, answer: str | None, **fields: Any) -> Prediction:
@@ -111,7 +118,9 @@ def line(probe: str, answer: str | None, **fields: Any) -> Prediction:
     return Prediction(probe_id=probe, answer=answer, **given | fields)
 
 
-def write_cell(folder: Path, lines: Sequence[Prediction], probes: int | None = None, trials: int = 1) -> None:
+def write_cell(
+    folder: Path, lines: Sequence[Prediction], probes: int | None = None, trials: int = 1, cell: Cell = CELL
+) -> None:
     data = b"".join(msgspec.json.encode(p) + b"\n" for p in lines)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "predictions.jsonl").write_bytes(data)
@@ -126,7 +135,7 @@ def write_cell(folder: Path, lines: Sequence[Prediction], probes: int | None = N
         hardware={},
     )
     manifest = Manifest(
-        cell=str(CELL),
+        cell=str(cell),
         identity="0" * 64,
         identity_parts={},
         environment=environment,
@@ -139,9 +148,13 @@ def write_cell(folder: Path, lines: Sequence[Prediction], probes: int | None = N
         outcomes={"answered": len(lines)},
         usage=Usage(),
         measured={},
-        files={"predictions.jsonl": hashlib.sha256(data).hexdigest()},
+        files={"predictions.jsonl": fingerprint(folder / "predictions.jsonl")},
     )
-    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    write_sealed(folder / "manifest.json", manifest)
+
+
+def manifest_of(cell: Path) -> Manifest:
+    return read_sealed(cell / "manifest.json", Manifest, "")
 
 
 def scores_of(
@@ -155,7 +168,7 @@ def scores_of(
     write_dataset(tmp / "dataset", questions, slices)
     write_cell(tmp / "cell", lines, trials=trials)
     key = score.read_key(tmp / "dataset", SHORT)
-    frame = score.score_cell(tmp / "cell", CELL, IDENTITY, key, SPEC)
+    frame = score.score_cell(tmp / "cell", manifest_of(tmp / "cell"), CELL, IDENTITY, key, SPEC)
     return {
         (row["subset"], f"pass_at_{row['setting'].split('at=')[1]}" if "at=" in row["setting"] else row["metric"]): row
         for row in frame.iter_rows(named=True)
@@ -377,7 +390,7 @@ def test_changed_predictions_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"z"', b'"x"'))
     key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
-        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
 
 
 def test_a_manifest_of_another_cell_is_refused(tmp_path: Path) -> None:
@@ -386,7 +399,7 @@ def test_a_manifest_of_another_cell_is_refused(tmp_path: Path) -> None:
     key = score.read_key(tmp_path / "dataset", SHORT)
     other = Cell("oaks_babi", "rag_dense", "k5", "m")
     with pytest.raises(UpkeepError, match="do not agree: name"):
-        score.score_cell(tmp_path / "cell", other, IDENTITY, key, SPEC)
+        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), other, IDENTITY, key, SPEC)
 
 
 def test_a_cell_of_an_older_dataset_is_refused(tmp_path: Path) -> None:
@@ -394,7 +407,7 @@ def test_a_cell_of_an_older_dataset_is_refused(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="number of probes"):
-        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
 
 
 def test_a_torn_line_is_named(tmp_path: Path) -> None:
@@ -404,7 +417,7 @@ def test_a_torn_line_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="line 2"):
-        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
 
 
 def test_a_broken_line_is_named_far_into_the_file(tmp_path: Path) -> None:
@@ -414,7 +427,7 @@ def test_a_broken_line_is_named_far_into_the_file(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"q@1234"', b'"q@1234'))
     key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="line 1235"):
-        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
 
 
 def test_an_added_blank_line_is_refused(tmp_path: Path) -> None:
@@ -424,14 +437,14 @@ def test_an_added_blank_line_is_refused(tmp_path: Path) -> None:
         file.write(b"\n" * 100_000)
     key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
-        score.score_cell(tmp_path / "cell", CELL, IDENTITY, key, SPEC)
+        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
 
 
 def test_a_changed_answer_key_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"q": timeline("xx")})
     gold = pl.read_parquet(tmp_path / "gold.parquet").with_columns(answers=pl.lit(["z"]))
     gold.write_parquet(tmp_path / "gold.parquet")
-    with pytest.raises(UpkeepError, match="answer key"):
+    with pytest.raises(UpkeepError, match=r"gold\.parquet: not the file that was written"):
         score.read_key(tmp_path, SHORT)
 
 
@@ -621,8 +634,10 @@ def test_t_quantile_is_that_of_the_printed_tables(df: int, printed: float) -> No
 
 
 def test_a_dataset_card_gives_counts_and_shares(tmp_path: Path) -> None:
-    write_dataset(tmp_path, {"p": timeline("x"), "q": timeline("x"), "r": timeline("x"), "s": timeline("x")})
-    frame = score.score_dataset(score.read_card(tmp_path))
+    slices = {"p": "sparse", "q": "sparse", "r": "sparse", "s": "frequent"}
+    write_dataset(tmp_path, {name: timeline("x") for name in slices}, slices)
+    spec = msgspec.structs.replace(SPEC, stands_for="oaks_babi")
+    frame = score_dataset("oaks_babi_mini", spec, score.read_key(tmp_path, SHORT))
     rows = {(r["metric"], r["subset"]): r for r in frame.iter_rows(named=True)}
     assert rows["question_count", "all"]["value"] == 4
     assert rows["question_share", "sparse"]["value"] == 75
@@ -683,39 +698,54 @@ def test_a_control_has_no_model_and_no_thinking(catalog: Catalog) -> None:
     assert (identity.model, identity.setting, identity.trained) == ("", "", True)
 
 
+def suite_of(catalog: Catalog, *cells: Cell) -> Catalog:
+    """The same with a suite `s` of these cells."""
+    choices = [f"{{datasets: [{c.dataset}], methods: [{c.method}/{c.variant}], models: [{c.model}]}}" for c in cells]
+    path = catalog.root / "config" / "suites" / "s.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{{label: s, summary: s, papers: [], cells: [{', '.join(choices)}]}}")
+    return Catalog(catalog.root)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Datasets are of the present code, and cells of the identity that they say."""
+    monkeypatch.setattr(published, "require_fresh", lambda *_: None)
+    monkeypatch.setattr(published, "identity", lambda *_: ("0" * 64, {}))
+
+
+@pytest.mark.usefixtures("fresh")
 def test_scoring_a_suite_takes_what_is_complete_and_refuses_what_does_not_agree(
-    catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [
         Cell("oaks_babi_mini", "rag_dense", "k5", "tiny"),
         Cell("oaks_babi_mini", "rag_dense", "k30", "tiny"),
         Cell("oaks_novel", "gold", "default", "none"),
     ]
+    catalog = suite_of(catalog, *cells)
     results = catalog.results
     write_dataset(results / "datasets" / "oaks_babi_mini", {"q": timeline("xx")})
-    write_cell(results / "cells" / str(cells[0]), answered("q", "xz"))
-    manifest = results / "cells" / str(cells[0]) / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes().replace(str(CELL).encode(), str(cells[0]).encode()))
-    write_cell(results / "cells" / str(cells[1]), answered("q", "xz"))  # its manifest names another cell
-    monkeypatch.setattr(score, "identity_of", lambda *_: ("0" * 64, {}))
-    scores = score.score_all(catalog, cells)
-    assert set(scores["cell"]) == {"", str(cells[0])}
-    assert scores.equals(pl.read_parquet(results / "scores" / "scores.parquet"))
-    assert list(score.refusals(catalog)) == [str(cells[1])]
-    assert "do not agree" in capsys.readouterr().err
-    accuracy = scores.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all").row(0, named=True)
+    write_cell(results / "cells" / str(cells[0]), answered("q", "xz"), cell=cells[0])
+    write_cell(results / "cells" / str(cells[1]), answered("q", "xz"), cell=cells[0])  # its manifest names another cell
+    scores = score_suite(catalog, "s")
+    assert set(scores.table["cell"]) == {"", str(cells[0])}
+    assert scores.table.equals(read_scores(catalog, "s").table)
+    assert list(read_scores(catalog, "s").refused) == [str(cells[1])]
+    assert "the results of another job" in capsys.readouterr().err
+    accuracy = scores.table.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all").row(0, named=True)
     assert (accuracy["value"], accuracy["model"], accuracy["setting"]) == (50, "Tiny", "k=5;thinking=on")
+    assert (accuracy["predictions"], accuracy["failed"]) == (2, 0)
 
 
 def test_a_cell_made_with_something_else_than_is_here_now_is_refused(
     catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = Cell("oaks_babi_mini", "rag_dense", "k5", "tiny")
+    catalog = suite_of(catalog, cell)
     write_dataset(catalog.results / "datasets" / "oaks_babi_mini", {"q": timeline("xx")})
-    folder = catalog.results / "cells" / str(cell)
-    write_cell(folder, answered("q", "xz"))
-    manifest = folder / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes().replace(str(CELL).encode(), str(cell).encode()))
+    write_cell(catalog.results / "cells" / str(cell), answered("q", "xz"), cell=cell)
+    monkeypatch.setattr(published, "require_fresh", lambda *_: None)
 
     def missing(*_: object) -> tuple[str, dict[str, str]]:
         raise UpkeepError("the weights are not there")
@@ -724,11 +754,47 @@ def test_a_cell_made_with_something_else_than_is_here_now_is_refused(
         (lambda *_: ("1" * 64, {"cell_code": "new"}), "stale: made with other code, data or settings; run it again"),
         (missing, "the weights are not there"),
     ):
-        monkeypatch.setattr(score, "identity_of", identity)
-        assert set(score.score_all(catalog, [cell])["cell"]) == {""}
-        assert score.refusals(catalog) == {str(cell): reason}
+        monkeypatch.setattr(published, "identity", identity)
+        scores = score_suite(catalog, "s")
+        assert set(scores.table["cell"]) == {""}
+        assert scores.refused == {str(cell): reason}
     assert "what differs: cell_code" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("fresh")
+def test_a_damaged_dataset_keeps_its_own_cells_from_being_scored_and_no_others(catalog: Catalog) -> None:
+    cells = [Cell(name, "rag_dense", "k5", "tiny") for name in ("oaks_babi_mini", "oaks_novel")]
+    catalog = suite_of(catalog, *cells)
+    for cell in cells:
+        write_dataset(catalog.results / "datasets" / cell.dataset, {"q": timeline("xx")}, name=cell.dataset)
+        write_cell(catalog.results / "cells" / str(cell), answered("q", "xz"), cell=cell)
+    (catalog.results / "datasets" / "oaks_novel" / "gold.parquet").unlink()
+    scores = score_suite(catalog, "s")
+    assert set(scores.table["dataset_id"]) == {"oaks_babi_mini"}
+    assert scores.refused["oaks_novel"] == "file not found"
+
+
 def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:
-    assert score.score_all(catalog, []).is_empty()
+    assert score_suite(suite_of(catalog), "s").table.is_empty()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_scores_that_are_not_of_what_is_there_now_are_no_scores(catalog: Catalog) -> None:
+    cells = [Cell("oaks_babi_mini", "rag_dense", variant, "tiny") for variant in ("k5", "k30")]
+    catalog = suite_of(catalog, *cells)
+    with pytest.raises(UpkeepError, match=r"scores\.json: file not found") as caught:
+        read_scores(catalog, "s")
+    assert caught.value.remedy == "./upkeep score --suite s"
+    write_dataset(catalog.results / "datasets" / "oaks_babi_mini", {"q": timeline("xx")})
+    write_cell(catalog.results / "cells" / str(cells[0]), answered("q", "xz"), cell=cells[0])
+    score_suite(catalog, "s")
+    read_scores(catalog, "s")
+    write_cell(catalog.results / "cells" / str(cells[1]), answered("q", "xx"), cell=cells[1])
+    with pytest.raises(UpkeepError, match="something has changed") as caught:
+        read_scores(catalog, "s")
+    assert str(cells[1]) in str(caught.value.found)
+    score_suite(catalog, "s")
+    path = catalog.results / "scores" / "scores.parquet"
+    pl.read_parquet(path).with_columns(value=pl.lit(100.0)).write_parquet(path)
+    with pytest.raises(UpkeepError, match="not the file that was written"):
+        read_scores(catalog, "s")

@@ -25,8 +25,6 @@ from upkeep.cell.make_model import tiny_llama
 from upkeep.contract import EngineSettings, Sampling
 from upkeep.errors import UpkeepError
 
-pytest.importorskip("torch")
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

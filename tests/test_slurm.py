@@ -25,15 +25,12 @@ import yaml
 from tests import cluster as clusters
 from tests.cluster import ACCOUNT, ACTIVE, Cluster
 
-from conftest import CACHE, ROOT, apptainer_reason, docker_reason
+from conftest import CACHE, ROOT, docker_reason
 from ordinary_user import OrdinaryUser, ordinary_user
 
 __all__ = ["ordinary_user"]
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.skipif(clusters.missing() is not None, reason=str(clusters.missing())),
-]
+pytestmark = pytest.mark.slurm
 
 DATASET = "oaks_babi_mini"
 TIMES = int(os.environ.get("UPKEEP_CHAOS", "1"))
@@ -152,16 +149,10 @@ def cluster(folder: Path, ordinary_user: OrdinaryUser) -> Iterator[Cluster]:
         yield cluster
 
 
-def needs_apptainer() -> pytest.MarkDecorator:
-    reason = apptainer_reason()
-    return pytest.mark.skipif(reason is not None, reason=str(reason))
-
-
 # ---------------------------------------------------------------- a suite
 
 
 @pytest.mark.apptainer
-@needs_apptainer()
 def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran(
     cluster: Cluster, ordinary_user: OrdinaryUser, folder: Path
 ) -> None:
@@ -208,8 +199,6 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
 
 
 @pytest.mark.apptainer
-@needs_apptainer()
-@pytest.mark.skipif(clusters.missing(accounting=True) is not None, reason=str(clusters.missing(accounting=True)))
 def test_suite_runs_with_accounting_and_an_account(ordinary_user: OrdinaryUser, folder: Path) -> None:
     with clusters.running(folder / "accounts", ordinary_user.name, accounting=True) as cluster:
         repository = Repository(ordinary_user, folder / "accounted", cluster, "apptainer")

@@ -105,7 +105,8 @@ def test_a_manifest_that_is_no_manifest_is_not_done(catalog: Catalog) -> None:
     whole = manifest.read_bytes()
     for size in (0, 1, len(whole) // 2, len(whole) - 3):
         manifest.write_bytes(whole[:size])
-        assert view(look(catalog)).state == "not begun"
+        found = view(look(catalog))
+        assert found.state == "stale" and "manifest.json" in found.reason, "damaged, so it is made again"
 
 
 def test_when_all_is_done_the_report_is_next(catalog: Catalog) -> None:
@@ -125,7 +126,6 @@ def test_when_all_is_done_the_report_is_next(catalog: Catalog) -> None:
     ("runtime", "kind"),
     [
         (ScriptedRuntime("die", 10), "method"),
-        (ScriptedRuntime(extra="os.kill(os.getpid(), 9)"), "memory"),
         (ScriptedRuntime("fill", 10), "disk"),
         (ScriptedRuntime("raw", 10, raw="b'{}\\n'"), "output"),
         (ScriptedRuntime("shrink", 10), "output"),
@@ -138,6 +138,13 @@ def test_a_failure_has_its_kind(catalog: Catalog, runtime: ScriptedRuntime, kind
     found = view(look(catalog))
     assert (found.state, found.kind) == ("failed", kind)
     assert found.reason and str(ECHO) not in found.reason
+
+
+def test_a_kill_from_outside_is_no_failure_of_the_method(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError) as raised:
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra="os.kill(os.getpid(), 9)"), retries=0)
+    assert raised.value.kind == "interrupted"
+    assert view(look(catalog)).state == "interrupted"
 
 
 def test_a_missing_input_is_a_failure_of_that_kind(catalog: Catalog) -> None:
@@ -185,6 +192,33 @@ def test_what_a_method_wrote_neither_styles_nor_steers_the_terminal(catalog: Cat
 def test_the_report_names_the_kind_too(catalog: Catalog) -> None:
     write(catalog, state="failed", kind="memory", message=f"{ECHO}: killed\x1b[31m")
     assert page._reason(catalog, ECHO, None) == f"failed (memory): {ECHO}: killed"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b'{"state": "fai', b"[]", b"7", b"null", b"{}", b"\xff", b"[" * 200_000, b'{"name":' * 200_000),
+        *(b'{"state": "failed", "message": 5}', b'{"state": "failed", "message": "x"}', "pipe", "folder", "nowhere"),
+    ],
+    ids=lambda content: repr(content[:36]),
+)
+def test_a_status_that_is_none_tells_nothing_and_stops_nothing(catalog: Catalog, content: bytes | str) -> None:
+    path = write(catalog)
+    path.unlink()
+    match content:
+        case bytes():
+            path.write_bytes(content)
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to("/nowhere/at/all")
+    assert read(path) is None and list(read_all(path.parent)) == []
+    assert view(look(catalog)).state == "not begun"
+    assert page._reason(catalog, ECHO, None).startswith(("not run", "dataset not available"))
+    assert all(job.status is None for job in logs.logs_of(catalog, str(ECHO)))
 
 
 def test_a_fresh_publication_counts_more_than_a_failure_of_before(catalog: Catalog) -> None:
@@ -339,7 +373,8 @@ def test_folders_and_links_in_the_place_of_files_are_nothing(catalog: Catalog) -
     ):
         place.parent.mkdir(parents=True, exist_ok=True)
         make(place)
-    assert look(catalog).counts["not begun"] == 5
+    counts = look(catalog).counts
+    assert (counts["not begun"], counts["stale"]) == (3, 2), "what is published and no publication is made again"
 
 
 def test_five_thousand_cells_cost_two_files_each(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

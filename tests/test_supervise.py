@@ -14,17 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host_fakes import STREAMS, ScriptedRuntime, make_repository, write_toy
+from host_fakes import STREAMS, ScriptedRuntime, make_repository, training, write_toy
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.contract import Document, Probe
 from upkeep.errors import UpkeepError
 from upkeep.host import feed, supervise
 from upkeep.host.feed import Corpus, answer_tasks, answering, memory_tasks, remembering
+from upkeep.host.lifeline import stoppable
 from upkeep.host.status import read_all
-from upkeep.host.supervise import locked, run_cell, stoppable
+from upkeep.host.supervise import locked, run_cell
 from upkeep.host.watch import Limits
+from upkeep.integrity import verify_folder
 from upkeep.paths import Layout
-from upkeep.validate import verify_folder
+from upkeep.published import standing
+from upkeep.weights import fetch
 
 ECHO = Cell("toy", "echo", "a", "none")
 RECORDS = 60
@@ -310,7 +313,7 @@ def refused(catalog: Catalog, cell: Cell) -> UpkeepError:
 
 def test_dataset_with_a_wrong_hash_stops_with_both_hashes(catalog: Catalog) -> None:
     path = Layout(catalog.results).dataset("toy") / "probes.parquet"
-    path.write_bytes(path.read_bytes() + b"x")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
     error = refused(catalog, ECHO)
     assert error.where == path
     assert str(error.expected).startswith("sha256 ")
@@ -384,9 +387,7 @@ def add_weights(catalog: Catalog) -> None:
     weights = catalog.root / "weights"
     weights.mkdir()
     (weights / "config.json").write_text("{}")
-    record = {"model": "m", "path": str(weights), "sha256": "0" * 64}
-    (catalog.results / "models").mkdir()
-    (catalog.results / "models/m.json").write_text(json.dumps(record))
+    fetch(catalog, "m")
 
 
 def test_model_without_weights_is_refused_before_anything_starts(catalog: Catalog) -> None:
@@ -394,6 +395,21 @@ def test_model_without_weights_is_refused_before_anything_starts(catalog: Catalo
     error = refused(catalog, Cell("toy", "echo", "a", "m"))
     assert "no weights of the model 'm'" in str(error)
     assert error.remedy == "./upkeep model fetch m"
+
+
+@pytest.mark.parametrize("file", ["config.json", "more.json"])
+def test_weights_that_are_not_what_was_taken_in_publish_nothing_even_by_force(catalog: Catalog, file: str) -> None:
+    catalog = add_model(catalog, gpus=0)
+    add_weights(catalog)
+    cell = Cell("toy", "echo", "a", "m")
+    manifest = run_cell(catalog, cell, runtime=ScriptedRuntime())
+    (catalog.root / "weights" / file).write_text("[]")
+    runtime = ScriptedRuntime()
+    with pytest.raises(UpkeepError, match=r"not the file that was written|a file that nothing names"):
+        run_cell(Catalog(catalog.root), cell, force=True, runtime=runtime)
+    assert runtime.starts == 0
+    assert verify_folder(Layout(catalog.results).cell(cell)) == manifest
+    assert standing(Catalog(catalog.root), cell).manifest is None
 
 
 def test_a_model_over_several_nodes_is_refused_with_the_way_to_run_it(catalog: Catalog) -> None:
@@ -647,22 +663,6 @@ def trainer(catalog: Catalog) -> Iterator[tuple[Catalog, ArtifactCell]]:
     card = catalog.root / "methods/notes/method.yaml"
     card.write_text(card.read_text().replace("kind: memory", "kind: model"))
     yield Catalog(catalog.root), ArtifactCell("toy", "notes", "c", "none")
-
-
-TRAIN = """
-model = os.path.join(cell["output"], "model")
-os.mkdir(model)
-pairs = open(cell["pairs"]).read()
-for name, text in {FILES}.items():
-    open(os.path.join(model, name), "w").write(text)
-MORE
-os._exit(STATUS)
-"""
-
-
-def training(files: dict[str, str], more: str = "", code: int = 0) -> ScriptedRuntime:
-    source = TRAIN.replace("{FILES}", repr(files)).replace("MORE", more).replace("STATUS", str(code))
-    return ScriptedRuntime(extra=source)
 
 
 def test_trained_model_is_published_without_what_runs_code(trainer: tuple[Catalog, ArtifactCell]) -> None:

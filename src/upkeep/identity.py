@@ -8,22 +8,19 @@ known before anything is built.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from upkeep import weights
-from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
-from upkeep.contract import CellDescription, DatasetCard, EngineSettings, Manifest, ModelSpec, Resources
+from upkeep import inputs, weights
+from upkeep.catalog import ArtifactCell, Catalog, Cell, Job, TrainedModel
+from upkeep.contract import CellDescription, EngineSettings, ModelSpec, Resources
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file
-from upkeep.paths import Layout
-from upkeep.validate import read_record
-
-T = TypeVar("T")
 
 Fields = dict[str, Literal["in", "out", "content"]]
 """How a record's fields enter an identity: as they are; not at all; or by the content that they lead to."""
@@ -109,6 +106,7 @@ CONFIG: Fields = {
     "prompts": "content",
     "models": "content",
     "offline": "out",
+    "verify": "out",
     "proxy": "out",
 }
 METHOD: Fields = {
@@ -154,6 +152,8 @@ CELL_CODE = (*IMAGE_CODE, "src/upkeep/host/feed.py")
 # ---------------------------------------------------------------- hashing
 
 
+MAX_SOURCE_BYTES = 256 * 2**20
+"""Of a file that is code, requirements or beside them."""
 _trees: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
 
 
@@ -171,12 +171,12 @@ def tree(catalog: Catalog, *places: str, without: tuple[str, ...] = ()) -> str:
 
 def _files(root: Path, place: str, without: tuple[str, ...]) -> Iterable[tuple[str, str]]:
     start = root / place
-    paths = [start] if start.is_file() else sorted(p for p in start.rglob("*") if p.is_file())
-    for path in paths:
+    paths = sorted(p for p in start.rglob("*") if not p.is_dir()) if start.is_dir() else [start]
+    for path in paths if os.path.lexists(start) else ():
         parts = path.relative_to(root).parts
         hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
         if not hidden and path.suffix != ".pyc" and path.name not in without:
-            yield "/".join(parts), hash_file(path)
+            yield "/".join(parts), hash_file(path, MAX_SOURCE_BYTES)
 
 
 def _listing(catalog: Catalog, place: str) -> str:
@@ -206,7 +206,7 @@ def _part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[st
 # ---------------------------------------------------------------- what a container is told
 
 
-def describe(catalog: Catalog, job: Cell | ArtifactCell, chunk_tokens: int) -> CellDescription:
+def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
     """A job's description but for its paths.
 
     Args:
@@ -219,7 +219,7 @@ def describe(catalog: Catalog, job: Cell | ArtifactCell, chunk_tokens: int) -> C
     parameters: Mapping[str, Any] = card.variants[variant]
     task: Literal["answer", "remember", "train"] = "answer"
     if artifact:
-        task = "train" if _trains(catalog, job.method) else "remember"
+        task = "train" if catalog.trains(job.method) else "remember"
         if task == "remember" and card.artifact is not None:
             parameters = {name: parameters[name] for name in card.artifact.parameters if name in parameters}
     spec = catalog.spec(job.model) if card.model else None
@@ -255,11 +255,6 @@ def resources(catalog: Catalog, method: str, model: str) -> Resources:
     # A kind of node is named, not counted: the model's word rules.
     chosen = {n: v[-1] if isinstance(v[0], str) else max(v) for n, v in given.items() if v}
     return msgspec.convert(chosen, Resources)
-
-
-def _trains(catalog: Catalog, method: str) -> bool:
-    artifact = catalog.method(method).artifact
-    return artifact is not None and artifact.kind == "model"
 
 
 def _prompt_text(catalog: Catalog, prompt: str) -> str | None:
@@ -306,13 +301,13 @@ def _code(catalog: Catalog, method: str, model: str) -> dict[str, str]:
 # ---------------------------------------------------------------- identities
 
 
-def identity(catalog: Catalog, job: Cell | ArtifactCell) -> tuple[str, dict[str, str]]:
+def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     """The hash of all that determines a job's answers, and its parts by name.
 
     Raises:
-        UpkeepError: the dataset, the weights or an artifact is not there.
+        Missing, Damaged: the dataset, the weights or an artifact is not there, or not what was written.
     """
-    card = dataset_card(catalog, job.dataset)
+    card = inputs.dataset(catalog, job.dataset)
     description = describe(catalog, job, card.chunk_tokens)
     parts = {**_told(description), **_code(catalog, job.method, job.model), "dataset_content": card.content_sha256}
     if description.model_spec is not None:
@@ -320,70 +315,10 @@ def identity(catalog: Catalog, job: Cell | ArtifactCell) -> tuple[str, dict[str,
     if embedder := catalog.embedder(job.method, job.model):
         parts["embedder_weights"] = weights.find(catalog, embedder, job.dataset)[1].sha256
     if description.task == "train":
-        parts["pairs"] = card.files.get("pairs.jsonl", "none")
+        parts["pairs"] = pairs.sha256 if (pairs := card.files.get("pairs.jsonl")) else "none"
     if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
-        folder = Layout(catalog.results).memory(artifact)
-        parts["artifact"] = _manifest(artifact, folder, "memory").files["memory.jsonl"]
+        parts["artifact"] = inputs.memory(catalog, artifact).files["memory.jsonl"].sha256
     return digest(parts), parts
-
-
-def dataset_card(catalog: Catalog, dataset: str) -> DatasetCard:
-    """The card of a built dataset.
-
-    Raises:
-        UpkeepError: it is not built, or its card is unreadable.
-    """
-    path = Layout(catalog.results).dataset(dataset) / "card.json"
-    remedy = f"./upkeep dataset build {dataset}"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=DatasetCard)
-    except FileNotFoundError:
-        raise UpkeepError(f"the dataset {dataset!r} is not built", where=path, remedy=remedy) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UpkeepError(f"not a dataset's card: {error}", where=path, remedy=remedy) from None
-
-
-def _manifest(artifact: ArtifactCell, folder: Path, kind: str) -> Manifest:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise UpkeepError(f"the {kind} is not there", where=folder, remedy=f"./upkeep artifact {artifact}")
-    return read_record(path, Manifest)
-
-
-def require_fresh(catalog: Catalog, job: Cell | ArtifactCell) -> None:
-    """Refuse a job whose dataset, memory or trained model was made of something else than what is there now.
-
-    Raises:
-        UpkeepError: one is stale or not there.
-    """
-    card = dataset_card(catalog, job.dataset)
-    if card.plan != (plan := plan_dataset(catalog, job.dataset)):
-        raise UpkeepError(
-            f"the dataset {job.dataset!r} was built from other options, code or inputs",
-            where=Layout(catalog.results).dataset(job.dataset) / "card.json",
-            expected=f"plan {plan}",
-            found=card.plan or "none",
-            remedy=f"./upkeep dataset build {job.dataset}",
-        )
-    cell = job if isinstance(job, Cell) else Cell(job.dataset, job.method, job.key, job.model)
-    layout = Layout(catalog.results)
-    if training := catalog.training_of(cell):
-        _require_fresh(catalog, training, layout.trained(training), "trained model")
-    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
-        _require_fresh(catalog, artifact, layout.memory(artifact), "memory")
-
-
-def _require_fresh(catalog: Catalog, artifact: ArtifactCell, folder: Path, kind: str) -> None:
-    found = _manifest(artifact, folder, kind).identity
-    require_fresh(catalog, artifact)
-    if found != (expected := identity(catalog, artifact)[0]):
-        raise UpkeepError(
-            f"the {kind} was made of something else than what is there now",
-            where=folder / "manifest.json",
-            expected=f"identity {expected}",
-            found=f"identity {found}",
-            remedy=f"./upkeep artifact {artifact}",
-        )
 
 
 def plan_identity(catalog: Catalog, cell: Cell) -> str:
@@ -396,7 +331,7 @@ def plan_artifact(catalog: Catalog, artifact: ArtifactCell) -> str:
     return digest(_planned(catalog, artifact))
 
 
-def _planned(catalog: Catalog, job: Cell | ArtifactCell) -> dict[str, str]:
+def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
     description = describe(catalog, job, chunk_tokens=1)
     parts = {**_told(description), **_code(catalog, job.method, job.model)}
     parts["dataset_content"] = plan_dataset(catalog, job.dataset)

@@ -1,7 +1,7 @@
 """How far a suite is: from what is published, from the statuses that jobs write, and from the batch system's queue.
 
-The jobs themselves are not asked, so this works from every machine that sees the results folder, at any time. For each
-cell two small files are read (status and manifest), for a published one also the two that its identity is made from.
+The jobs themselves are not asked, so this works from every machine that sees the results folder, at any time. What is
+published is verified as it is for scoring (`published.read_published`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
@@ -25,18 +24,19 @@ from rich.text import Text
 
 from upkeep.batches import batches
 from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
-from upkeep.contract import Attempt, Record
+from upkeep.contract import Record
 from upkeep.errors import Kind, UpkeepError
 from upkeep.host.ask import ask
 from upkeep.host.endpoints.ledger import read as read_ledger
 from upkeep.host.status import ENDED, Status, age, alive, now, read
-from upkeep.identity import identity
+from upkeep.integrity import Damaged
 from upkeep.paths import Layout
+from upkeep.published import Standing, standing
 from upkeep.text import duration, printable, short
 
 State = Literal["done", "running", "queued", "failed", "interrupted", "stale", "not begun"]
-"""`stale`: published, but made of something else than what is there now; it runs again. `interrupted`: begun, and
-nobody is at work on it. `queued`: waits in the batch system, or for its turn in a job that runs."""
+"""`stale`: published, but damaged, or made of something else than what is there now; it runs again. `interrupted`:
+begun, and nobody is at work on it. `queued`: waits in the batch system, or for its turn in a job that runs."""
 
 STATES: tuple[State, ...] = get_args(State)
 
@@ -88,6 +88,10 @@ class JobView(Record, frozen=True, kw_only=True):
     node: str = ""
     job: str | None = None
     """The batch system's job."""
+    failed: int = 0
+    """Predictions of a published cell that failed; they count as wrong."""
+    mostly_failed: bool = False
+    """More than half of them."""
 
 
 class Survey(Record, frozen=True, kw_only=True):
@@ -116,24 +120,18 @@ class Survey(Record, frozen=True, kw_only=True):
         return [job for job in self.jobs if job.state in states]
 
 
-class _Published(msgspec.Struct):
-    """What is needed of a manifest."""
-
-    identity: str
-    attempts: list[Attempt]
-    measured: dict[str, float]
-
-    @property
-    def seconds(self) -> float:
-        return sum(age(a.start, a.end) for a in self.attempts if a.end is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     of: Literal["cells", "memories", "trained"]
     job: Cell | ArtifactCell
     status: Status | None
-    published: _Published | None
+    standing: Standing
+
+    @property
+    def seconds(self) -> float:
+        """Of all attempts behind what is published."""
+        manifest = self.standing.manifest
+        return sum(age(a.start, a.end) for a in manifest.attempts if a.end is not None) if manifest else 0.0
 
 
 # ---------------------------------------------------------------- the queue
@@ -223,16 +221,15 @@ def survey(catalog: Catalog, suite: str, queue: Queue | None = None) -> Survey:
     wanted: list[tuple[Literal["cells", "memories", "trained"], Cell | ArtifactCell]]
     wanted = [("cells", cell) for cell in cells]
     wanted += artifacts(catalog, cells)
-    layout = Layout(catalog.results)
     with ThreadPoolExecutor(8) as pool:  # a shared file system answers slowly, but many at a time
-        jobs = list(pool.map(lambda one: _read(layout, *one), wanted))
+        jobs = list(pool.map(lambda one: _read(catalog, *one), wanted))
     queue = queue or Queue.ask()
     queue = queue.with_jobs(s.job for j in jobs if (s := j.status) and s.job and s.state in ("starting", "running"))
     running = frozenset(job.id for job in queue.jobs if job.at_work) if queue.known else None
     waiting = _names_of_waiting(catalog, cells, queue)
-    views = [_view(catalog, job, moment, running, waiting, queue) for job in jobs]
+    views = [_view(job, moment, running, waiting, queue) for job in jobs]
     views = _in_turn(catalog, cells, views)
-    published = [(job.job, job.published) for job in jobs if job.published]
+    published = [(job, job.standing.manifest) for job in jobs if job.standing.manifest]
     seen = Counter(view.state for view in views if view.of == "cells")
     found = Survey(
         suite=suite,
@@ -241,8 +238,8 @@ def survey(catalog: Catalog, suite: str, queue: Queue | None = None) -> Survey:
         jobs=views,
         queued_jobs=sum(job.subject is not None and not job.at_work for job in queue.jobs) if queue.known else None,
         queue_problem=queue.problem if queue.there else None,
-        seconds=sum(p.seconds for _, p in published),
-        gpu_hours=sum(p.seconds / 3600 * _gpus(catalog, job) for job, p in published),
+        seconds=sum(job.seconds for job, _ in published),
+        gpu_hours=sum(job.seconds / 3600 * _gpus(catalog, job.job) for job, _ in published),
         cost_usd=sum(p.measured.get("cost_usd", 0.0) for _, p in published),
         spent_usd=_spent(catalog, cells),
         next=[],
@@ -265,24 +262,11 @@ def artifacts(
     return list(found)
 
 
-def folder_of(layout: Layout, of: str, name: object) -> Path:
-    """Where a job's result is published."""
-    place = {"cells": layout.cell, "memories": layout.memory, "trained": layout.trained}[of]
-    return place(str(name))
-
-
-def _read(layout: Layout, of: Literal["cells", "memories", "trained"], job: Cell | ArtifactCell) -> _Job:
-    published = None
-    try:
-        content = (folder_of(layout, of, job) / "manifest.json").read_bytes()
-        published = msgspec.json.decode(content, type=_Published)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        pass  # not there, or nothing that would be reused
-    return _Job(of, job, read(layout.status(of, job)), published)
+def _read(catalog: Catalog, of: Literal["cells", "memories", "trained"], job: Cell | ArtifactCell) -> _Job:
+    return _Job(of, job, read(Layout(catalog.results).status(of, job)), standing(catalog, job))
 
 
 def _view(
-    catalog: Catalog,
     job: _Job,
     moment: str,
     running: frozenset[str] | None,
@@ -304,8 +288,14 @@ def _view(
         if alive(status, moment, running):
             remark = short(f"{status.state} {printable(status.message)}".rstrip())
             return msgspec.structs.replace(plain, reason=remark, per_second=status.rate, left_s=status.left_s(moment))
-    if job.published is not None and _fresh(catalog, job.job, job.published):
-        return msgspec.structs.replace(plain, state="done")
+    if manifest := job.standing.manifest:
+        return msgspec.structs.replace(
+            plain,
+            state="done",
+            total=manifest.predictions,
+            failed=manifest.failed,
+            mostly_failed=manifest.mostly_failed,
+        )
     if waits := waiting.get(name) or (
         queue.by_id.get(status.job or "") if status and status.state not in ENDED else None
     ):
@@ -316,8 +306,9 @@ def _view(
         reason = short(printable(status.message)) if status.state in ENDED else _vanished(status)
         state: State = "interrupted" if kind == "interrupted" else "failed"
         return msgspec.structs.replace(plain, state=state, kind=kind, reason=_without_name(reason, name))
-    if job.published is not None:
-        return msgspec.structs.replace(plain, state="stale", reason="made of something else than what is there now")
+    if problem := job.standing.problem:
+        where = f"{problem.where}: " if isinstance(problem, Damaged) else ""
+        return msgspec.structs.replace(plain, state="stale", reason=printable(f"{where}{problem.problem}"))
     return JobView(name=name, of=job.of, state="not begun")
 
 
@@ -329,14 +320,6 @@ def _vanished(status: Status) -> str:
 def _without_name(reason: str, name: str) -> str:
     """Reasons of several cells are the same when their names are left out."""
     return reason.replace(f"{name}: ", "").replace(name, "…")
-
-
-def _fresh(catalog: Catalog, job: Cell | ArtifactCell, published: _Published) -> bool:
-    """Whether it would be reused. Where an input is not there now, nothing says that it was made of another one."""
-    try:
-        return identity(catalog, job)[0] == published.identity
-    except (UpkeepError, OSError, msgspec.MsgspecError):
-        return True
 
 
 def _gpus(catalog: Catalog, job: Cell | ArtifactCell) -> int:
@@ -447,6 +430,17 @@ class Shown:
         if failed := found.of("failed"):
             yield from (Text(), Text("failed", style="bold"))
             yield from self._reasons(failed)
+        if stale := found.of("stale"):
+            yield from (Text(), Text("stale: published, and made again by the next run", style="bold"))
+            yield from self._reasons(stale)
+        if without := [job for job in found.of("done") if job.failed]:
+            yield from (Text(), Text("failed predictions, counted as wrong", style="bold"))
+            for job in without[: self.most]:
+                style = "red" if job.mostly_failed else ""
+                more = "  more than half: its numbers say nothing about the method" if job.mostly_failed else ""
+                yield Text(f"  {job.name}: {job.failed:,} of {job.total:,}{more}", style=style)
+            if len(without) > self.most:
+                yield Text(f"  and {len(without) - self.most} more cells", style="dim")
         spent = f"time of what is published {duration(found.seconds)}"
         spent += f", {found.gpu_hours:,.1f} GPU-hours" if found.gpu_hours else ""
         spent += f", {found.cost_usd:,.2f} US dollars" if found.cost_usd else ""

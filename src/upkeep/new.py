@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
+from upkeep.contract import ModelSpec
 from upkeep.errors import UpkeepError
+from upkeep.yaml_files import read_yaml
 
 TEMPLATE = Path(__file__).parent / "template"
 PLAIN_IMAGE = "long_context"
@@ -75,7 +77,7 @@ def card_of(root: Path, model: str) -> str:
     if "/" not in model or (root / "models" / f"{model}.yaml").is_file():
         return model
     card = root / "models" / f"{_id(model)}.yaml"
-    if card.is_file() and _place(root, yaml.safe_load(card.read_text(encoding="utf-8"))) == _named(model):
+    if card.is_file() and _place(root, read_yaml(card, ModelSpec)) == _named(model):
         return card.stem
     return new_model(root, model, 0).stem
 
@@ -127,9 +129,9 @@ def _id(place: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", last.lower()).strip("-.") or "model"
 
 
-def _place(root: Path, card: dict[str, Any]) -> str:
+def _place(root: Path, card: ModelSpec) -> str:
     """Where a card says that its model is."""
-    return str(root / card["location"]) if card["source"] == "path" else str(card["location"])
+    return str(root / card.location) if card.source == "path" else card.location
 
 
 def _named(place: str) -> str:

@@ -56,6 +56,11 @@ class Layout:
         """Where a job says how far it is."""
         return self.results / "status" / kind / f"{name}.json"
 
+    @property
+    def run(self) -> Path:
+        """Folder of the lock that a run on one machine holds."""
+        return self.results / "run"
+
     def ledger(self, model: str) -> Path:
         """What a model's endpoint has cost, request by request, over all runs."""
         return self.results / "endpoints" / model / "ledger.jsonl"
@@ -74,6 +79,11 @@ class Layout:
     @property
     def scores(self) -> Path:
         return self.results / "scores" / "scores.parquet"
+
+    @property
+    def scores_record(self) -> Path:
+        """What the scores are, and what they were made of."""
+        return self.results / "scores" / "scores.json"
 
     @property
     def report(self) -> Path:

@@ -23,10 +23,13 @@ from typing import Any
 
 import msgspec
 
+from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.cell.pico import worlds
 from upkeep.cell.pico.renaming import ENDING, Pools
 from upkeep.contract import Document, Gold, Pair, Probe, Resources
+from upkeep.files import write_atomically
+from upkeep.integrity import fingerprint
 from upkeep.paths import Layout
 
 DATASETS = (
@@ -51,7 +54,8 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 
 def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     """Train the model and put it at `output`, with `training.json` (what it was made of, how well it does), `log.jsonl`
-    (recipe and curve) and the model card. What was begun with the same code, recipe and worlds is gone on with.
+    (recipe and curve) and the model card. What was begun with the same code, recipe and worlds is gone on with. At its
+    place in the suite, the hash of what was made is pinned in `models/pico.yaml`.
 
     Args:
         recipe: fields of `upkeep.cell.pico.train.Recipe` other than the defaults.
@@ -77,6 +81,11 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
         call = ["-m", f"upkeep.cell.pico.{module}", place["cell"], place["output"]]
         runtime.run_tool(prepared, call, inputs={"cell": inputs}, output=work, resources=resources)
     publish(inputs, work, output)
+    card = catalog.model("pico")
+    if output.resolve() == weights.place(catalog, "pico", card) and card.sha256:
+        sha = weights.content_of({p.relative_to(output).as_posix(): fingerprint(p) for p in weights.files_of(output)})
+        path = catalog.root / "models" / "pico.yaml"
+        write_atomically(path, path.read_bytes().replace(card.sha256.encode(), sha.encode()))
 
 
 def publish(inputs: Path, work: Path, output: Path) -> None:

@@ -25,17 +25,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from upkeep.catalog import ArtifactCell, Catalog, Cell, read_yaml
+from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
 from upkeep.cell.engines import LANE_TOKENS, LANES
 from upkeep.cell.engines.counting import Assumed
 from upkeep.contract import Count, Manifest, ModelSpec, Positive, Record, Seconds
 from upkeep.errors import UpkeepError
-from upkeep.host.count import Job, Say, Tally, tally
+from upkeep.host.count import Say, Tally, tally
 from upkeep.host.images import ImageRecord
 from upkeep.host.status import now
 from upkeep.identity import describe
+from upkeep.integrity import read_sealed
 from upkeep.paths import Layout
-from upkeep.validate import read_record
+from upkeep.published import command_of, folder_of
+from upkeep.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -192,7 +194,7 @@ class _Planner:
         self.jobs = jobs_of(catalog, self.cells)
         asking = [job for job, kind in self.jobs.items() if kind != "training"]
         self.tallies = tally(catalog, asking, assumed, say)
-        self.manifests = {job: read_manifest(self.layout, job, kind) for job, kind in self.jobs.items()}
+        self.manifests = {job: read_manifest(catalog, job) for job in self.jobs}
         self.speeds = speeds(catalog)
 
     def plan(self) -> Plan:
@@ -464,7 +466,11 @@ def _images(records: Sequence[tuple[str, Path]]) -> Disk:
     """
     sizes: dict[str, list[int]] = {}
     for engine, path in records:
-        if path.is_file() and (size := msgspec.json.decode(path.read_bytes(), type=ImageRecord).size):
+        try:
+            size = read_sealed(path, ImageRecord, "").size
+        except UpkeepError:
+            continue  # not there, or made again by the next run
+        if size:
             sizes.setdefault(engine, []).append(size)
     added = sum(sum(of_engine) - min(of_engine) * (len(of_engine) - 1) for of_engine in sizes.values())
     unknown = len(records) - sum(map(len, sizes.values()))
@@ -474,14 +480,12 @@ def _images(records: Sequence[tuple[str, Path]]) -> Disk:
 # ---------------------------------------------------------------- what it took
 
 
-def read_manifest(layout: Layout, job: Job, kind: str) -> Manifest | None:
+def read_manifest(catalog: Catalog, job: Job) -> Manifest | None:
     """The manifest of a job that is complete."""
-    if isinstance(job, Cell):
-        folder = layout.cell(job)
-    else:
-        folder = layout.memory(job) if kind == "memory" else layout.trained(job)
-    path = folder / "manifest.json"
-    return read_record(path, Manifest) if path.is_file() else None
+    try:
+        return read_sealed(folder_of(catalog, job) / "manifest.json", Manifest, command_of(job))
+    except UpkeepError:
+        return None  # not there, or damaged: then it is made again
 
 
 def took(catalog: Catalog, job: Job, manifest: Manifest) -> Amounts:
@@ -516,7 +520,7 @@ def speeds(catalog: Catalog) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for path in (catalog.results / "cells").glob("*/*/*/*/manifest.json"):
         try:
-            manifest = read_record(path, Manifest)
+            manifest = read_sealed(path, Manifest, "")
         except UpkeepError:
             continue  # it is not scored either, and the report says why
         model = path.parent.name

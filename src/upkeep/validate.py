@@ -1,55 +1,39 @@
 """Reads what others wrote (containers above all) and refuses it with file, line, field, what was expected and found.
 
 A container's output is hostile: the file may be a link, a pipe, endless, in no encoding, or change while it is read.
-So files are opened without following links, only regular ones are read, no line is held in memory beyond
-`MAX_LINE_BYTES`, and every line is decoded strictly into its record.
+So files are opened without following links, only regular ones are read (`files.open_regular`), no line is held in
+memory beyond `MAX_LINE_BYTES`, and every line is decoded strictly into its record.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import pickle
 import re
-import stat
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from io import BufferedReader, FileIO
+from io import BufferedReader
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from upkeep.contract import (
-    BOUNDARY,
-    MAX_LINE_BYTES,
-    CellDescription,
-    DatasetCard,
-    Manifest,
-    Memory,
-    Pair,
-    Prediction,
-    Record,
-    Retrieved,
-    Round,
-)
+from upkeep.contract import MAX_LINE_BYTES, Memory, Prediction, Record, Retrieved
 from upkeep.errors import UpkeepError
-from upkeep.files import digest
+from upkeep.files import MEND, open_regular
 
 R = TypeVar("R", bound=Record)
+S = TypeVar("S", bound=msgspec.Struct)
 R_contra = TypeVar("R_contra", bound=Record, contravariant=True)
 
 PARALLEL_BYTES = 64 * 1024 * 1024
 """Files from this size on are read by several processes."""
 
 AGAIN = "run the cell again; it continues after the last whole line"
-MEND = "mend what wrote this, then run it again"
 
 
 class Fault(NamedTuple):
@@ -212,7 +196,7 @@ def excerpt(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def decode(line: bytes, decoder: msgspec.json.Decoder[R]) -> R:
+def decode(line: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     """Decode one line strictly.
 
     Raises:
@@ -283,8 +267,8 @@ def _value(line: bytes, place: str) -> str:
                 raw = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[key]
             else:
                 raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(index)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass  # further on the line is no JSON; then the innermost readable part is shown
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError):
+        pass  # further on the line is no JSON, or the place has no name; then the innermost readable part is shown
     return excerpt(bytes(raw).strip())[1:]
 
 
@@ -314,66 +298,6 @@ def _owner(before: bytes) -> str:
 
 
 # ---------------------------------------------------------------- files
-
-
-def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
-    """Open a file for reading, and only a regular one: no link is followed and no pipe waited for.
-
-    Raises:
-        UpkeepError: it is missing, a link, a pipe, a device or a folder, unreadable, or larger than `max_bytes`.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise _unreadable(path, _obstacle(path, error)) from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise _unreadable(path, kind_of_file(found.st_mode))
-    if max_bytes is not None and found.st_size > max_bytes:
-        os.close(descriptor)
-        raise UpkeepError(
-            "file too large",
-            where=path,
-            expected=f"at most {max_bytes:,} bytes",
-            found=f"{found.st_size:,} bytes",
-            remedy="see what the method writes, or raise `resources.disk_gb` in its method.yaml",
-            kind="output",
-        )
-    return BufferedReader(FileIO(descriptor), 1 << 20)
-
-
-def _unreadable(path: Path, found: str) -> UpkeepError:
-    return UpkeepError("cannot be read", where=path, expected="a regular file", found=found, remedy=MEND, kind="output")
-
-
-def _obstacle(path: Path, error: OSError) -> str:
-    """Why a file cannot be opened."""
-    if error.errno == errno.EAGAIN:
-        return "a lease on it, so that it opens for nobody else"
-    try:
-        mode = path.lstat().st_mode
-    except OSError:
-        mode = stat.S_IFREG
-    return os.strerror(error.errno or 0) if stat.S_ISREG(mode) else kind_of_file(mode)
-
-
-def kind_of_file(mode: int) -> str:
-    """What a file is by its mode, in words."""
-    kinds = {
-        stat.S_IFREG: "another file",
-        stat.S_IFLNK: "a symbolic link",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFDIR: "a folder",
-        stat.S_IFSOCK: "a socket",
-    }
-    return kinds.get(stat.S_IFMT(mode), "a device")
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a regular file."""
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_lines(file: BufferedReader, end: int | None = None) -> Iterator[bytes]:
@@ -547,199 +471,3 @@ def read_predictions(path: Path, expected: Sequence[str], trials: int = 1) -> li
     index.require_complete()
     decoder = msgspec.json.Decoder(Prediction)
     return [decoder.decode(line) for line in index.lines_in_order()]
-
-
-# ---------------------------------------------------------------- whole things, for `upkeep validate`
-
-
-def read_record(path: Path, record: type[R]) -> R:
-    """Decode a JSON file of one record.
-
-    Raises:
-        UpkeepError: missing, no regular file, not UTF-8, not JSON, or not as the schema has it.
-    """
-    with open_regular(path) as file:
-        content = file.read()
-    try:
-        return decode(content, msgspec.json.Decoder(record))
-    except Refused as refused:
-        raise refused.fault._replace(remedy="make it anew with the command that wrote it").error(path) from None
-
-
-def verify_folder(folder: Path) -> Manifest:
-    """The manifest of a published folder, after checking that it and the files agree.
-
-    Raises:
-        UpkeepError: the manifest is not as its schema has it, or a file is missing, changed or not named in it.
-    """
-    manifest = read_record(folder / "manifest.json", Manifest)
-    if manifest.seal != (expected := seal(manifest)):
-        raise UpkeepError(
-            "the manifest is not the one that was published",
-            where=folder / "manifest.json",
-            expected=f"seal {expected}",
-            found=manifest.seal,
-            remedy="make it again with --force",
-        )
-    _verify_hashes(folder, manifest.files)
-    there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
-    if extra := there - manifest.files.keys() - {"manifest.json"}:
-        raise UpkeepError(
-            "a file that the manifest does not name",
-            where=folder,
-            expected=", ".join(sorted(manifest.files)),
-            found=", ".join(sorted(extra)[:5]),
-            remedy="remove it, or run the cell again with --force",
-        )
-    return manifest
-
-
-def seal(manifest: Manifest) -> str:
-    """Hash of all that a manifest says, however it is written down."""
-    try:
-        return digest(msgspec.to_builtins(msgspec.structs.replace(manifest, seal=None)))
-    except RecursionError:
-        return "none: it is nested too deep"
-
-
-def _verify_hashes(folder: Path, files: Mapping[str, str]) -> None:
-    for name, expected in files.items():
-        if ".." in Path(name).parts or Path(name).is_absolute():
-            raise UpkeepError("a file outside the folder", where=folder / "manifest.json", found=excerpt(name))
-        if (found := hash_file(folder / name)) != expected:
-            raise UpkeepError(
-                "the file is not the one that was hashed",
-                where=folder / name,
-                expected=f"sha256 {expected}",
-                found=f"sha256 {found}",
-                remedy="make it again with --force",
-            )
-
-
-def validate_path(path: Path, results: Path | None = None) -> str:
-    """Check predictions, a manifest, a cell, a dataset or a card, whichever the path is, and say what it is.
-
-    Args:
-        results: where the built datasets lie; by default the folder that holds `cells/`, found from the path itself.
-
-    Raises:
-        UpkeepError: for the first thing that is wrong.
-    """
-    path = path.absolute()
-    if path.is_dir():
-        for name, check in _FOLDERS.items():
-            if (path / name).exists():
-                return check(path / name, results)
-        raise UpkeepError(
-            "nothing that can be checked in this folder", where=path, expected=f"one of {', '.join(_FOLDERS)}"
-        )
-    if known := _FOLDERS.get(path.name) or _NAMES.get(path.name):
-        return known(path, results)
-    if path.suffix in {".yaml", ".yml"}:
-        return _check_yaml(path)
-    if path.suffix == ".jsonl":
-        return _check_predictions(path, results)
-    raise UpkeepError(
-        "do not know how to check this",
-        where=path,
-        expected="predictions (.jsonl), manifest.json, card.json, cell.json, a YAML card, or a folder with one of them",
-    )
-
-
-def _check_predictions(path: Path, results: Path | None) -> str:
-    manifest = path.with_name("manifest.json")
-    if manifest.is_file():
-        return _check_cell(manifest, results)
-    return _check_lines(path, Prediction, "predictions") + "; which probes there must be is unknown (no manifest.json)"
-
-
-def _check_cell(path: Path, results: Path | None) -> str:
-    """A published folder: hashes, and for a cell every prediction, against its dataset where that is built."""
-    folder, manifest = path.parent, verify_folder(path.parent)
-    if "predictions.jsonl" not in manifest.files:
-        return f"{manifest.cell}: {len(manifest.files)} files as in the manifest"
-    dataset = (results or folder.parents[4]) / "datasets" / manifest.cell.split("/")[0]
-    predictions = folder / "predictions.jsonl"
-    if not (dataset / "probes.parquet").is_file():
-        text = _check_lines(predictions, Prediction, "predictions")
-        return f"{manifest.cell}: {text}; completeness unchecked, for the dataset is not built ({dataset})"
-    from upkeep.host.feed import Corpus
-
-    _verify_hashes(dataset, read_record(dataset / "card.json", DatasetCard).files)
-    index = check_file(predictions, Prediction, Corpus.read(dataset).answers(manifest.trials))
-    index.require_complete()
-    if (found := sum(manifest.outcomes.values())) != index.lines or manifest.probes * manifest.trials != index.lines:
-        raise UpkeepError(
-            "the manifest's counts are not those of the predictions", where=path, expected=index.lines, found=found
-        )
-    return f"{manifest.cell}: {index.lines:,} predictions, complete, as in the manifest"
-
-
-def _check_lines(path: Path, record: type[R], what: str) -> str:
-    count, seen = 0, set()
-    decoder = msgspec.json.Decoder(record)
-    with open_regular(path) as file:
-        try:
-            for line in read_lines(file):
-                value = decode(line, decoder)
-                match value:
-                    case Prediction():
-                        key: object = (value.probe_id, value.trial)
-                    case Memory():
-                        key = (value.stream, value.position)
-                    case _:
-                        key = count
-                if key in seen:
-                    raise Refused(f"a second line for {key}", expected="each exactly once")
-                seen.add(key)
-                count += 1
-        except Refused as refused:
-            raise refused.fault.error(f"{path}:{count + 1}") from None
-    return f"{count:,} {what}"
-
-
-def _check_dataset(path: Path, _: Path | None) -> str:
-    from upkeep.datasets.store import validate
-
-    card = validate(path.parent)
-    return f"{card.dataset}: {card.documents:,} documents, {card.probes:,} probes, files as in the card"
-
-
-def _check_yaml(path: Path) -> str:
-    from upkeep.catalog import read_yaml
-
-    names = {"method.yaml": "method", "dataset.yaml": "dataset", "suite.yaml": "suite", "config.yaml": "config"}
-    kind = names.get(path.name) or {"models": "model", "suites": "suite"}.get(path.parent.name)
-    if kind is None:
-        raise UpkeepError(
-            "do not know how to check this",
-            where=path,
-            expected=f"{', '.join(names)}, models/*.yaml or config/suites/*.yaml",
-        )
-    read_yaml(path, BOUNDARY[kind])  # type: ignore[type-var]
-    return f"{path.name}: a valid {kind}"
-
-
-def _check_record(record: type[Record], path: Path, _: Path | None) -> str:
-    read_record(path, record)
-    return f"{path.name}: a valid {record.__name__}"
-
-
-def _check_jsonl(record: type[Record], what: str, path: Path, _: Path | None) -> str:
-    return _check_lines(path, record, what)
-
-
-_FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
-    "manifest.json": _check_cell,
-    "card.json": _check_dataset,
-    "predictions.jsonl": _check_predictions,
-    "method.yaml": lambda path, _: _check_yaml(path),
-    "dataset.yaml": lambda path, _: _check_yaml(path),
-    "suite.yaml": lambda path, _: _check_yaml(path),
-}
-_NAMES: dict[str, Callable[[Path, Path | None], str]] = {
-    "cell.json": partial(_check_record, CellDescription),
-    "memory.jsonl": partial(_check_jsonl, Memory, "memories"),
-    "pairs.jsonl": partial(_check_jsonl, Pair, "pairs"),
-    "rounds.jsonl": partial(_check_jsonl, Round, "rounds"),
-}

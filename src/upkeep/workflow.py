@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +15,21 @@ from typing import Any
 
 import msgspec
 
-from upkeep import identity
+from upkeep import identity, inputs, weights
 from upkeep.batches import Batch, batches
-from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep.catalog import ArtifactCell, Catalog, Cell, Job, TrainedModel
 from upkeep.contract import Cluster
 from upkeep.errors import UpkeepError
-from upkeep.files import write_atomically
-from upkeep.host import slurm
+from upkeep.files import digest, open_regular, remove, write_atomically
+from upkeep.host import lifeline, slurm
+from upkeep.host.images import ImageRecord
+from upkeep.integrity import Damaged, Stale, read_sealed
 from upkeep.paths import Layout
+from upkeep.published import Standing, standing
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
 """What a cell publishes."""
+MAX_PLAN_BYTES = 1000
 START_MINUTES = 10
 """What a job takes beside its cells: images that are fetched, engines that are loaded."""
 RESOURCES = (
@@ -67,6 +74,19 @@ class Workflow:
         self.name = self.catalog.config.suite
         self.cells = self.catalog.cells(self.catalog.suite(self.name))
         self.batches = batches(self.catalog, self.cells)
+        self._held = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        """Before the first job: on this machine all jobs end with this Snakemake, and it with `./upkeep run`. Jobs of
+        a cluster do not.
+
+        Raises:
+            UpkeepError: another run is at work on the same results.
+        """
+        if lifeline.HEAD in os.environ:
+            lifeline.follow(signal.SIGKILL)
+        elif self.cluster is None and not slurm.in_job():
+            self._held.enter_context(lifeline.leading(Layout(self.catalog.results).run))
 
     # ------------------------------------------------------------ files
 
@@ -92,8 +112,8 @@ class Workflow:
         return str(self.layout.results / "logs" / f"{name}.log")
 
     @property
-    def scores(self) -> str:
-        return str(self.layout.scores)
+    def scores(self) -> list[str]:
+        return [str(self.layout.scores), str(self.layout.scores_record)]
 
     @property
     def report(self) -> str:
@@ -154,18 +174,13 @@ class Workflow:
     def _inputs(self, job: Cell | ArtifactCell) -> list[str]:
         files = self._prepared(job.dataset, job.method, job.model)
         if isinstance(job, ArtifactCell):
-            return [*files, self._plan(f"artifacts/{job}", identity.plan_artifact(self.catalog, job))]
+            return [
+                *files,
+                self._plan(f"artifacts/{job}", identity.plan_artifact(self.catalog, job), self._counts(job)),
+            ]
         if artifact := self.catalog.artifact_of(job):
             files.append(self.memory(str(artifact)))
-        return [*files, self._plan(f"cells/{job}", identity.plan_identity(self.catalog, job))]
-
-    @functools.cached_property
-    def scored_by(self) -> list[str]:
-        """What decides the scores beside the cells: the code, and the cards of what is scored."""
-        cards = {f"datasets/{c.dataset}/dataset.yaml" for c in self.cells}
-        cards |= {f"methods/{c.method}/method.yaml" for c in self.cells}
-        cards |= {f"models/{model}.yaml" for c in self.cells if (model := c.model.partition("+")[0]) != "none"}
-        return sorted(cards) + self._sources("src/upkeep/scoring")
+        return [*files, self._plan(f"cells/{job}", identity.plan_identity(self.catalog, job), self._counts(job))]
 
     @functools.cached_property
     def reported_by(self) -> list[str]:
@@ -179,29 +194,59 @@ class Workflow:
 
     # ------------------------------------------------------------ when a job runs again
 
-    def _plan(self, name: str, plan: str) -> str:
-        """A file that changes when what a job is made from changes, and only then.
+    def _counts(self, job: Job) -> bool:
+        """Whether what a job has published need not be made again: nothing is there, which Snakemake sees, or it is
+        whole. (What else makes it stale is in its plan.)"""
+        return not isinstance(self._standing(job).problem, Damaged)
+
+    @functools.cache  # noqa: B019 - one workflow a process, and each job is verified once for it
+    def _standing(self, job: Job) -> Standing:
+        return standing(self.catalog, job)
+
+    def _plan(self, name: str, plan: str, whole: bool = True) -> str:
+        """A file that changes when what a job is made from changes or what it made is damaged, and only then.
 
         Snakemake runs a job again when an input is newer than its output. Modification times of sources say too much
         (a comment in another file, a fresh clone) and its own metadata is lost with `.snakemake`; so what determines a
         job is hashed (`upkeep.identity`), and the hash is an input.
         """
         path = self.catalog.root / self.layout.plan(name)
-        if not path.is_file() or path.read_text() != plan:
-            write_atomically(path, plan.encode())
+        try:
+            with open_regular(path, MAX_PLAN_BYTES) as file:
+                same = file.readline().rstrip(b"\n") == plan.encode()
+        except UpkeepError:
+            same = False
+        if not same or not whole:
+            if path.is_dir():
+                remove(path)
+            # Snakemake takes a small file of another time and the same content for the same.
+            again = "" if whole else f"\nmade again at {time.time_ns()}\n"
+            write_atomically(path, (plan + again).encode())
         return str(self.layout.plan(name))
 
     def plan_of_dataset(self, wildcards: Any) -> str:
         name = wildcards.dataset
-        return self._plan(f"datasets/{name}", identity.plan_dataset(self.catalog, name))
+        whole = _whole(lambda: inputs.dataset(self.catalog, name))
+        return self._plan(f"datasets/{name}", identity.plan_dataset(self.catalog, name), whole)
 
     def plan_of_image(self, wildcards: Any) -> str:
         method, engine = wildcards.method, wildcards.engine
-        return self._plan(f"images/{method}.{engine}", identity.plan_image(self.catalog, method, engine))
+        plan = identity.plan_image(self.catalog, method, engine)
+        whole = _whole(lambda: read_sealed(self.layout.image(method, engine), ImageRecord, ""))
+        return self._plan(f"images/{method}.{engine}", plan, whole)
 
     def plan_of_weights(self, wildcards: Any) -> str:
         name = wildcards.model
-        return self._plan(f"models/{name}", identity.plan_weights(self.catalog, name))
+        whole = _whole(lambda: weights.find(self.catalog, name, ""))
+        return self._plan(f"models/{name}", identity.plan_weights(self.catalog, name), whole)
+
+    def plan_of_scores(self, wildcards: Any) -> str:
+        from upkeep.scoring.scores import read_scores  # polars is slow to load
+
+        plan = digest([str(cell) for cell in self.cells])
+        # Where a cell is to be run, its manifest will be newer than the scores.
+        waiting = any(self._standing(cell).manifest is None for cell in self.cells)
+        return self._plan("scores", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
 
     # ------------------------------------------------------------ resources
 
@@ -272,6 +317,17 @@ class Workflow:
             return " ".join(filter(None, found)) or None
 
         return options
+
+
+def _whole(read: Callable[[], object]) -> bool:
+    """Whether something is what was written, or is not there yet."""
+    try:
+        read()
+    except (Damaged, Stale):
+        return False
+    except UpkeepError:
+        return True  # what is wrong is not a matter of making it again
+    return True
 
 
 def _cluster(config: Mapping[str, Any]) -> Cluster | None:

@@ -19,13 +19,15 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from upkeep import inputs
 from upkeep.contract import Config, DatasetCard, DatasetSpec, FaultKind, Form, Pair, Published
 from upkeep.datasets import leaks
 from upkeep.datasets.reading import Faults
 from upkeep.datasets.tokens import Tokens
 from upkeep.datasets.tokens import load as load_tokens
 from upkeep.errors import UpkeepError
-from upkeep.files import hash_file
+from upkeep.files import hash_file, storing
+from upkeep.integrity import fingerprint, read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
@@ -546,14 +548,15 @@ def publish(context: Context, built: Built, folder: Path, plan: str = "") -> Dat
     """
     check(built, built.chunk_tokens, str(context.where.parent))
     notes = [*built.notes, *context.faults.notes()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        new, old = Path(temporary) / "new", Path(temporary) / "old"
-        new.mkdir()
-        card = write(new, replace(built, notes=notes), context.name, context.spec, plan, context.faults.counts)
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
+    with storing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+            new, old = Path(temporary) / "new", Path(temporary) / "old"
+            new.mkdir()
+            card = write(new, replace(built, notes=notes), context.name, context.spec, plan, context.faults.counts)
+            if folder.exists():
+                folder.rename(old)
+            new.rename(folder)
     return card
 
 
@@ -589,7 +592,7 @@ def write(
         statistics=dict(built.statistics),
         stands_for=spec.stands_for,
         content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs, built.examples),
-        files={file: hash_file(folder / file) for file in files},
+        files={file: fingerprint(folder / file) for file in files},
         examples=len(built.examples),
         faults=dict(sorted((faults or {}).items())),
         inputs=dict(built.inputs),
@@ -597,8 +600,7 @@ def write(
         seed=built.seed,
         notes=list(built.notes),
     )
-    (folder / CARD).write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
-    return card
+    return write_sealed(folder / CARD, card)
 
 
 def _slices(built: Built) -> dict[str, dict[str, int]]:
@@ -624,30 +626,13 @@ class Dataset:
     examples: list[Pair] = field(default_factory=list)
 
 
-def read_card(folder: Path) -> DatasetCard:
-    """The card of a built dataset.
-
-    Raises:
-        UpkeepError: there is none, or it is not one.
-    """
-    path = folder / CARD
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=DatasetCard)
-    except FileNotFoundError:
-        raise UpkeepError(
-            "no dataset here", where=path, remedy=f"`./upkeep dataset build {folder.name}` makes it"
-        ) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UpkeepError(str(error), where=path, expected="a card as in schema/card.schema.json") from None
-
-
 def load(folder: Path) -> Dataset:
     """Read a built dataset. Columns are checked, rows are not (see `validate`).
 
     Raises:
         UpkeepError: a file is missing, unreadable, or lacks a column.
     """
-    card = read_card(folder)
+    card = read_sealed(folder / CARD, DatasetCard, f"./upkeep dataset build {folder.name}")
     frames = {table: read_table(folder, table) for table in TABLES}
     pairs, examples = read_pairs(folder, card), read_examples(folder, card)
     return Dataset(card, frames["documents"], frames["probes"], frames["gold"], pairs, examples)
@@ -709,7 +694,7 @@ def validate(folder: Path) -> DatasetCard:
     Raises:
         UpkeepError: with file, row (from 0) and column of the first fault.
     """
-    card = read_card(folder)
+    card = inputs.verify_dataset(folder)
     expected = {f"{table}.parquet" for table in TABLES}
     expected |= ({PAIRS} if card.pairs else set()) | ({EXAMPLES} if card.examples else set())
     if card.files.keys() != expected:
@@ -719,18 +704,6 @@ def validate(folder: Path) -> DatasetCard:
             expected=", ".join(sorted(expected)),
             found=", ".join(sorted(card.files)),
         )
-    for name, pinned in card.files.items():
-        path = folder / name
-        if not path.is_file():
-            raise UpkeepError("file not found", where=path, expected=f"sha256 {pinned}")
-        if (found := hash_file(path)) != pinned:
-            raise UpkeepError(
-                "wrong sha256",
-                where=path,
-                expected=f"{pinned} (in {CARD})",
-                found=found,
-                remedy=f"`./upkeep dataset build {card.dataset}` makes it again",
-            )
     data = load(folder)
     check(data, card.chunk_tokens, str(folder))
     counted = {
@@ -840,6 +813,7 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
     refuse("gold", "outdated", stale, "an outdated answer that is accepted", "answers that are wrong now")
     for column in (c for c in gold.columns if c.startswith("slice_")):
         refuse("gold", column, gold.filter(pl.col(column) == ""), "empty slice", "a subset's name")
+    _check_subsets(data.gold, f"{where}/gold.parquet")
 
     asked = gold.with_columns(probes.select("question_id", "stream", "position", "question", "options", "form"))
     letters = asked.filter(pl.col("form") == "choice").select("row", "options", found="answers").explode("found")
@@ -865,6 +839,22 @@ def check(data: Built | Dataset, chunk_tokens: int, where: str) -> None:
     wanted = pl.when(before.is_null()).then(0).otherwise(before + turn.cast(pl.Int32))
     phase = asked.with_columns(wanted=wanted).filter(pl.col("phase") != pl.col("wanted"))
     refuse("gold", "phase", phase, "wrong phase", "0 at first, one more where the accepted answers change")
+
+
+def _check_subsets(gold: pl.DataFrame, where: str) -> None:
+    """A score says its subset and not the slice that it is of, so no two slices may share a value."""
+    owners = {"all": "the name of all questions"}
+    for column in (c for c in gold.columns if c.startswith("slice_")):
+        for value in sorted(gold[column].unique()):
+            if value in owners:
+                raise UpkeepError(
+                    "one name for two subsets",
+                    where=f"{where}, column `{column}`",
+                    expected="values that no other slice has",
+                    found=f"{value!r}, which is {owners[value]}",
+                    remedy=f"name the subset after its slice, as in {column.removeprefix('slice_')}_{value}",
+                )
+            owners[value] = f"a value of column `{column}`, too"
 
 
 def _check_leaks(data: Built | Dataset, asked: pl.DataFrame, refuse: Callable[..., None]) -> None:

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from upkeep.host.runtimes import (
     mount,
     start_kept,
 )
+from upkeep.host.scratch import Scratch
 from upkeep.host.sif import (
     CONTAINED,
     PYTHON,
@@ -109,22 +109,22 @@ class Apptainer(Runtime):
         return {**variables, **launch.env}
 
     def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle:
-        scratch = Path(tempfile.mkdtemp(prefix="upkeep-"))
-        (scratch / "empty").mkdir()
+        scratch = Scratch()
+        (scratch.path / "empty").mkdir()
         bounds = Bounds(
             memory_gb=launch.resources.memory_gb,
             tasks=launch.resources.pids,
-            scratch=scratch,
+            scratch=scratch.path,
             scratch_gb=TMP_GB,
             own_shm=True,
         )
-        command = self.command(prepared, launch, arguments, scratch)
+        command = self.command(prepared, launch, arguments, scratch.path)
         return start_kept(command, environment({}), launch, scratch, limits_of(launch), bounds)
 
-    def explain(self, status: int, resources: Resources) -> str:
+    def explain(self, status: int, resources: Resources, starved: bool | None = None) -> str:
         if status == 255:
             return "exit status 255: its own, or Apptainer could not start the container"
-        return super().explain(status, resources)
+        return super().explain(status, resources, starved)
 
 
 def _task_limit(pids: int) -> int:

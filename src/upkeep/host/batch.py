@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from upkeep.batches import Batch, Job
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.batches import Batch
+from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
 from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
+from upkeep.files import digest
+from upkeep.host.lifeline import stoppable
 from upkeep.host.runtimes import detect
 from upkeep.host.share import SharedEngine
-from upkeep.host.supervise import RETRIES, Runtime, run_cell, stoppable
+from upkeep.host.supervise import RETRIES, Runtime, run_cell
 from upkeep.host.watch import Limits
 from upkeep.paths import Layout
 
@@ -35,7 +37,9 @@ def run_batch(
     manifests: dict[Job, Manifest] = {}
     failed: dict[Job, UpkeepError] = {}
     log = Layout(catalog.results).log("engines", batch.name)
-    with stoppable(), SharedEngine(f"engine-{batch.name}", runtime, log, limits.stall_s) as shared:
+    # Other copies of the suite have batches of the same name.
+    name = f"engine-{batch.name}-{digest(str(catalog.results))[:8]}"
+    with stoppable(), SharedEngine(name, runtime, log, limits.stall_s) as shared:
         for job in batch.jobs:
             if (memory := _memory(catalog, job)) in failed:
                 failed[job] = UpkeepError(f"{job}: the memory that it reads could not be made", where=memory)

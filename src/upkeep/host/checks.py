@@ -23,18 +23,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import psutil
 from packaging.requirements import Requirement
 
-from upkeep.catalog import Catalog, Cell, TrainedModel, read_yaml
+from upkeep import weights
+from upkeep.catalog import Catalog, Cell, TrainedModel
 from upkeep.contract import Cluster, ModelSpec, Record
 from upkeep.host.ask import ask
 from upkeep.host.gpus import visible_gpus
 from upkeep.host.images import find_client, made_reference, pinned_base
 from upkeep.paths import Layout
 from upkeep.text import printable
-from upkeep.weights import WeightsRecord
+from upkeep.yaml_files import read_yaml
 
 GB = 10**9
 GIB = 2**30
@@ -544,13 +544,9 @@ def models_of(catalog: Catalog, cell: Cell) -> Iterator[str]:
 
 def _weights(catalog: Catalog, model: str, spec: ModelSpec) -> Finding:
     group = "Weights"
-    record = Layout(catalog.results).weights_record(model)
-    try:
-        path = msgspec.json.decode(record.read_bytes(), type=WeightsRecord).path
-        if path is None or Path(path).is_dir():
-            return ok(group, model, path or "in the image")
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        pass  # not there, or to be made again
+    place = weights.place(catalog, model, spec)
+    if Layout(catalog.results).weights_record(model).is_file() and (place is None or place.is_dir()):
+        return ok(group, model, str(place) if place else "in the image")
     if local := catalog.config.models.get(model) or (spec.location if spec.source == "path" else None):
         if (catalog.root / Path(local).expanduser()).is_dir():
             return ok(group, model, f"{local}; ./upkeep setup takes them in")

@@ -30,17 +30,17 @@ from typing import Any
 
 import msgspec
 
-from upkeep import weights
-from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep import inputs, weights
+from upkeep.catalog import Catalog, Cell, Job, TrainedModel
 from upkeep.cell.engines.counting import Assumed, CountJob, Counts, Line
 from upkeep.contract import CellDescription, Count, Record, Resources, Round
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, hash_file, write_atomically
+from upkeep.files import digest, hash_file, open_regular, write_atomically
 from upkeep.host.feed import Corpus, answering, remembering
 from upkeep.host.runtimes import Launch, Runtime, detect
 from upkeep.identity import IMAGE_CODE, describe, plan_dataset, tree
+from upkeep.integrity import read_record
 from upkeep.paths import Layout
-from upkeep.validate import open_regular
 
 WHOLE = 2000
 """Predictions of a dataset that is counted whole."""
@@ -58,7 +58,6 @@ TIMEOUT_S = 1800.0
 MAX_BYTES = 256 * 2**20
 """Of a container's counts."""
 
-Job = Cell | ArtifactCell
 Say = Callable[[str], None]
 
 
@@ -266,10 +265,12 @@ class _Dataset:
 
     def __init__(self, catalog: Catalog, name: str, say: Say) -> None:
         from upkeep.datasets import build_dataset
-        from upkeep.datasets.store import read_card
 
         self.folder = Layout(catalog.results).dataset(name)
-        card = read_card(self.folder) if (self.folder / "card.json").is_file() else None
+        try:
+            card = inputs.dataset(catalog, name)
+        except UpkeepError:
+            card = None  # not there, or damaged
         if card is None or card.plan != plan_dataset(catalog, name):
             say(f"building the dataset {name}")
             card = build_dataset(catalog, name, self.folder)
@@ -387,7 +388,7 @@ class _Counting:
         if job.model == "none":
             return Tally(records=dataset.card.probes)
         wanted = self._wanted(job, dataset)
-        if not self.layout.count(wanted.key).is_file():
+        if self._kept(wanted.key) is None:
             self.wanted[wanted.key] = wanted
             if wanted.memory is not None and isinstance(job, Cell) and (memory := self.catalog.artifact_of(job)):
                 self.shared[wanted.memory] = self._wanted(memory, dataset)
@@ -436,13 +437,10 @@ class _Counting:
         return _Wanted(digest(key), told, tokenizer, rate, own, memory)
 
     def _tokenizer(self, model: str) -> Path | None:
-        """The folder of a model's tokenizer, where its weights are at hand."""
-        trained = TrainedModel.parse(model)
-        try:
-            record = weights.find(self.catalog, trained.base if trained else model, "")[1]
-        except UpkeepError:
-            return None
-        folder = Path(record.path) if record.path else None
+        """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
+        while trained := TrainedModel.parse(model):
+            model = trained.base
+        folder = weights.place(self.catalog, model, self.catalog.model(model))
         return folder if folder and (folder / "tokenizer.json").is_file() else None
 
     # ------------------------------------------------------------ in containers
@@ -574,7 +572,14 @@ class _Counting:
         """A job's counts, after `run`."""
         if key in self.failures:
             return Tally(unknown=self.failures[key])
-        return msgspec.json.decode(self.layout.count(key).read_bytes(), type=Tally)
+        return self._kept(key) or Tally(unknown=f"its counts cannot be read: {self.layout.count(key)}")
+
+    def _kept(self, key: str) -> Tally | None:
+        """A job's counts; None where there are none, or none that can be read, so that it is counted again."""
+        try:
+            return read_record(self.layout.count(key), Tally)
+        except UpkeepError:
+            return None
 
 
 def _open(folder: Path) -> None:

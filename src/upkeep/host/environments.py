@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from upkeep.catalog import Catalog
+from upkeep.contract import Sealed
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, exclusive, hash_file
+from upkeep.files import digest, exclusive, hash_file, remove
+from upkeep.host.keeper import kept
 from upkeep.host.locks import PYTHON, lay_out, pip, read_lock, wheels
+from upkeep.host.scratch import Scratch
+from upkeep.integrity import read_sealed, write_sealed
 
 # ---------------------------------------------------------------- code
 
@@ -106,14 +109,12 @@ def ensure_environment(catalog: Catalog, method: str | None, engine: str) -> Env
         UpkeepError: no Python of the locked version, or wheels that cannot be had.
     """
     lock, extras = requirement_locks(catalog, method, engine)
-    environment = _folder(catalog.cache / "envs", lock, catalog, venv=True)
-    path = [ensure_code(catalog, method)]
+    environment, installed = _folder(catalog.cache / "envs", lock, catalog, venv=True)
+    path, packages = [ensure_code(catalog, method)], installed.packages
     if extras is not None and read_lock(extras):
-        path.append(_folder(catalog.cache / "extras", extras, catalog, venv=False))
-    packages: dict[str, str] = {}
-    version = json.loads((environment / ".complete").read_text())["python"]
-    for folder in (environment, *path[1:]):
-        packages |= json.loads((folder / ".complete").read_text())["packages"]
+        folder, added = _folder(catalog.cache / "extras", extras, catalog, venv=False)
+        path.append(folder)
+        packages = packages | added.packages
     requirements = digest([packages_sha(lock), packages_sha(extras) if extras else ""])
     return EnvironmentRecord(
         python=environment / "bin" / "python",
@@ -122,7 +123,7 @@ def ensure_environment(catalog: Catalog, method: str | None, engine: str) -> Env
         digest=requirements,
         inputs=digest([requirements, path[0].name]),
         packages=dict(sorted(packages.items())),
-        version=version,
+        version=installed.python,
     )
 
 
@@ -135,12 +136,14 @@ def ensure_code(catalog: Catalog, method: str | None) -> Path:
     """A copy of the suite's code for cells, `code/` and `methods/`, that no later edit changes."""
     files = code_files(catalog, method)
     contents = {name: path.read_bytes() for name, path in files.items()}
-    target = catalog.cache / "code" / digest({n: hashlib.sha256(c).hexdigest() for n, c in contents.items()})[:32]
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    target = catalog.cache / "code" / digest(hashes)[:32]
     with exclusive(target.parent / ".lock"):
-        if not target.exists():
+        if _held(target) != hashes:
+            remove(target)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
-                copy = Path(temporary) / "copy"
+            with Scratch(target.parent) as temporary:
+                copy = temporary / "copy"
                 (copy / "methods").mkdir(parents=True)
                 for name, content in contents.items():
                     (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -149,13 +152,37 @@ def ensure_code(catalog: Catalog, method: str | None) -> Path:
     return target
 
 
-def _folder(parent: Path, lock: Path, catalog: Catalog, *, venv: bool) -> Path:
+def _held(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file under a folder of code, by its place; what is no regular file has none."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {
+        path.relative_to(folder).as_posix(): hash_file(path, links=False) if stat.S_ISREG(path.lstat().st_mode) else ""
+        for path in paths
+        if "__pycache__" not in path.parts
+    }
+
+
+class _Installed(Sealed, frozen=True, kw_only=True):
+    """`.complete` of an environment."""
+
+    packages: dict[str, str]
+    python: str
+
+
+def _installed(folder: Path) -> _Installed | None:
+    """What an environment holds; None where it is not complete, or nobody can tell."""
+    try:
+        return read_sealed(folder / ".complete", _Installed, "it is made again")
+    except UpkeepError:
+        return None
+
+
+def _folder(parent: Path, lock: Path, catalog: Catalog, *, venv: bool) -> tuple[Path, _Installed]:
     """The installed wheels of a lock: a virtual environment, or a plain folder for PYTHONPATH."""
     target = parent / packages_sha(lock)[:32]
-    complete = target / ".complete"
     with exclusive(parent / f".{target.name}.lock"):
-        if complete.exists():
-            return target
+        if known := _installed(target):
+            return target, known
         python = locked_python()
         chosen = wheels(lock, catalog.cache / "wheels")
         print(f"upkeep: installing {len(chosen)} wheels of {lock}", file=sys.stderr)
@@ -167,8 +194,8 @@ def _folder(parent: Path, lock: Path, catalog: Catalog, *, venv: bool) -> Path:
         else:
             target.mkdir(parents=True)
             place = []
-        with tempfile.TemporaryDirectory(dir=parent) as temporary:
-            folder = Path(temporary) / "wheels"
+        with Scratch(parent) as temporary:
+            folder = temporary / "wheels"
             requirements = lay_out(chosen, folder)
             command = [*pip(), *place, "install", "--quiet", "--no-index", "--find-links", str(folder), "--no-deps"]
             command += ["--require-hashes", "--no-compile", "--requirement", str(requirements)]
@@ -184,14 +211,17 @@ def _folder(parent: Path, lock: Path, catalog: Catalog, *, venv: bool) -> Path:
         )
         asked = subprocess.run([python, "-V"], capture_output=True, text=True, check=True)
         packages = {pin.name: path.name.split("-")[1] for pin, path in chosen.items()}
-        complete.write_text(json.dumps({"packages": packages, "python": asked.stdout.split()[1]}))
-        return target
+        made = _Installed(packages=packages, python=asked.stdout.split()[1])
+        return target, write_sealed(target / ".complete", made)
 
 
 def _run(command: list[str], where: Path) -> None:
     # Wheels are chosen by the lock alone, whatever pip's own settings say.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment | {"PIP_CONFIG_FILE": os.devnull})
+    # The lock goes with this process; nothing may write on after it.
+    done = subprocess.run(
+        kept(command), capture_output=True, text=True, env=environment | {"PIP_CONFIG_FILE": os.devnull}
+    )
     if done.returncode:
         found = (done.stderr or done.stdout).strip()[-4000:]
         raise UpkeepError("environment cannot be made", where=where, found=found, kind="image")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from upkeep.contract import Document, Gold, Memory, Pair, Probe, Round
+from upkeep.contract import DatasetCard, Document, Gold, Memory, Pair, Probe, Round
 from upkeep.errors import UpkeepError
 from upkeep.validate import Answers, Memories
 
@@ -112,11 +112,11 @@ class Corpus:
         return [msgspec.structs.replace(row, answers=[], outdated=[]) for row in gold]
 
 
-def worked_examples(folder: Path) -> list[Pair]:
+def worked_examples(folder: Path, card: DatasetCard) -> list[Pair]:
     """The worked examples of a built dataset, for the prompts of its cells."""
-    from upkeep.datasets.store import read_card, read_examples
+    from upkeep.datasets.store import read_examples
 
-    return read_examples(folder, read_card(folder))
+    return read_examples(folder, card)
 
 
 def _rows(folder: Path, name: str, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -13,10 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,12 +25,11 @@ from upkeep.errors import UpkeepError, kind_of
 from upkeep.host.endpoints.client import Client
 from upkeep.host.endpoints.replies import Reply
 from upkeep.host.endpoints.terms import require_endpoint
+from upkeep.host.scratch import Scratch, place_for_socket
 
 __all__ = ["gateway", "require_endpoint"]
 
 SOCKET = "engine.sock"
-LONGEST_PATH = 100
-"""Bytes that a Unix socket's path may have (107, less what we do not count on)."""
 CONNECTIONS = 4
 """That a container may have open; ours opens one."""
 AHEAD = 2
@@ -54,15 +50,14 @@ def gateway(catalog: Catalog, model: str, record: Path) -> Iterator[Path]:
         UpkeepError: there is no key or no budget; or, in place of the error that ends the block, why the endpoint
             failed, if it did.
     """
-    folder = _folder()
-    try:
-        server = _Server(catalog, model, record, folder / "engine" / SOCKET)
+    with _place() as folder:
+        server = _Server(catalog, model, record, folder / SOCKET)
         thread = threading.Thread(target=server.run, name=f"gateway of {model}", daemon=True)
         thread.start()
         patience = 0.0
         try:
             server.require_started()
-            yield folder / "engine"
+            yield folder
             patience = GRACE_S
         except UpkeepError as error:
             patience = GRACE_S
@@ -72,19 +67,16 @@ def gateway(catalog: Catalog, model: str, record: Path) -> Iterator[Path]:
         finally:
             server.stop(patience)
             thread.join()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder() -> Path:
-    """A folder that nobody else on this machine can look into, around one that the container's user can use."""
-    room = LONGEST_PATH - len(f"/upkeep-12345678/engine/{SOCKET}")
-    place = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="upkeep-", dir=place if len(os.fsencode(place)) <= room else "/tmp"))
-    inner = folder / "engine"
-    inner.mkdir()
-    inner.chmod(0o755)
-    return folder
+@contextlib.contextmanager
+def _place() -> Iterator[Path]:
+    """A folder that the container's user can use, in one that nobody else on this machine can look into."""
+    with Scratch(place_for_socket(f"engine/{SOCKET}")) as folder:
+        inner = folder / "engine"
+        inner.mkdir()
+        inner.chmod(0o755)
+        yield inner
 
 
 class _Server:

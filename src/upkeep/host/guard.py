@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -40,6 +41,14 @@ class Passed:
     reason: str
     signal: signal.Signals
     """What would have ended a process of its own that passed this bound."""
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel has ended for want of memory since it started; None where it does not tell."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.M)
+        return int(found[1]) if found else None
+    return None
 
 
 class Guard:

@@ -16,7 +16,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,12 +24,14 @@ from pathlib import Path
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Count, Record, Seconds, Sha256
+from upkeep.contract import Count, Record, Sealed, Seconds, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive
 from upkeep.host.ask import ask
 from upkeep.host.environments import code_files, file_hashes, packages_sha, requirement_locks
 from upkeep.host.locks import lay_out, wheels
+from upkeep.host.scratch import Scratch
+from upkeep.integrity import read_sealed, write_sealed
 
 EPOCH = 315_532_800
 """Time of every file in an image: 1980-01-01, the first that a zip file can hold."""
@@ -42,7 +43,7 @@ ADDED = ("/opt/extras", "/opt/upkeep", "/methods")
 MADE_PACKAGES = ("python3", "python3-venv", "libgomp1", "libnuma1", "libstdc++6")
 
 
-class ImageRecord(Record, frozen=True, kw_only=True):
+class ImageRecord(Sealed, frozen=True, kw_only=True):
     """`results/images/<method>.<engine>.json`: what a method's cells run in."""
 
     method: str | None
@@ -129,8 +130,8 @@ class Client:
 @contextlib.contextmanager
 def host_root() -> Iterator[Path]:
     """A root file system with nothing in it but a place for the host's /usr: to try whether containers run at all."""
-    with tempfile.TemporaryDirectory(prefix="upkeep-") as folder:
-        root = Path(folder) / "root"
+    with Scratch() as folder:
+        root = folder / "root"
         for name in ("dev", "etc", "proc", "run", "sys", "tmp", "usr"):
             (root / name).mkdir(parents=True)
         for link in (Path("/bin"), Path("/lib"), Path("/lib64")):
@@ -276,8 +277,8 @@ def make_base_image(client: Client, reference: str) -> None:
     Raises:
         UpkeepError: mmdebstrap or the import fails.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "base.tar"
+    with Scratch() as folder:
+        archive = folder / "base.tar"
         debian(archive)
         imported = client.run("import", str(archive), reference)
         if imported.returncode:
@@ -326,10 +327,9 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
     path = records / f"{plan.tag.removeprefix('upkeep/').replace(':', '-')}.{client.name}.json"
     with exclusive(records / f".{path.name}.lock"):
         known = client.inspect(plan.tag)
-        if known is not None and path.exists():
-            record = msgspec.json.decode(path.read_bytes(), type=ImageRecord)
-            if record.digest == _text(known["Id"]):
-                return record
+        record = known_record(path)
+        if known is not None and record is not None and record.digest == _text(known["Id"]):
+            return record
         below = ensure_image(catalog, None, engine, client) if method is not None else None
         begin = time.monotonic()
         if known is None:
@@ -338,7 +338,7 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
             known = client.inspect(plan.tag)
         assert known is not None
         held = _inventory(catalog, client, plan.tag, ["/opt/venv"] if below is None else ADDED)
-        record = ImageRecord(
+        made = ImageRecord(
             method=method,
             engine=engine,
             runtime=client.name,
@@ -353,8 +353,15 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
             python=held.python,
             seconds=round(time.monotonic() - begin, 1),
         )
-        write(path, msgspec.json.format(msgspec.json.encode(record)))
-        return record
+        return write_sealed(path, made)
+
+
+def known_record(path: Path) -> ImageRecord | None:
+    """The record of an image; None where there is none, or a damaged one, which is made again."""
+    try:
+        return read_sealed(path, ImageRecord, "it is made again")
+    except UpkeepError:
+        return None
 
 
 def _text(image_id: object) -> str:
@@ -367,8 +374,8 @@ def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None
     catalog = plan.catalog
     lock, extras = requirement_locks(catalog, plan.method, plan.engine)
     (catalog.cache / "wheels").mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=catalog.cache) as folder:
-        context = Path(folder) / "context"
+    with Scratch(catalog.cache) as folder:
+        context = folder / "context"
         lay_out(wheels(extras or lock, catalog.cache / "wheels"), context / "wheels")
         files = {"Dockerfile": plan.folder / "Dockerfile", "wheels/install": catalog.root / "containers" / "install"}
         if plan.method is not None:
@@ -420,12 +427,3 @@ def _inventory(catalog: Catalog, client: Client, tag: str, folders: Sequence[str
     if done.returncode:
         raise UpkeepError("the image does not run", where=tag, found=done.stderr.strip()[-2000:], kind="image")
     return msgspec.json.decode(done.stdout.encode(), type=Inventory)
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file at once: a reader sees the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(path)

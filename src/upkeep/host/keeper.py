@@ -1,8 +1,8 @@
 """Runs a command and leaves nothing of it behind, however it or its supervisor ends.
 
-Usage: python -I -S keeper.py SETTINGS COMMAND..., where SETTINGS is JSON: `parent` (process id of the supervisor),
-`scratch` (a folder to remove at the end, or null) and `limits` (resource limits by name, `RLIMIT_FSIZE`, in their own
-units). Ends with the command's status, 128 + N where signal N ended it.
+Usage (`kept` makes this line): python -I -S keeper.py SETTINGS COMMAND..., where SETTINGS is JSON: `parent` (process id
+of the supervisor), `scratch` (a folder to remove at the end, or null) and `limits` (resource limits by name,
+`RLIMIT_FSIZE`, in their own units). Ends with the command's status, 128 + N where signal N ended it.
 
 What the command starts and leaves is adopted by this process (PR_SET_CHILD_SUBREAPER) and killed with it. SIGTERM,
 which also comes when the supervisor dies, ends everything at once.
@@ -15,10 +15,17 @@ import resource
 import shutil
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+
+
+def kept(command: Sequence[str], scratch: Path | None = None, limits: Mapping[str, int] | None = None) -> list[str]:
+    """The line that runs a command, which ends with the calling thread; `scratch` and `limits` as above."""
+    settings = {"parent": os.getpid(), "scratch": scratch and str(scratch), "limits": limits or {}}
+    return [sys.executable, "-I", "-S", __file__, json.dumps(settings), *command]
 
 
 def main() -> int:

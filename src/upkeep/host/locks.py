@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,8 @@ from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import exclusive, hash_file
+from upkeep.host.keeper import kept
+from upkeep.host.scratch import Scratch
 
 PYTHON = "3.11"
 """The Python of every image and environment, for which the locks are resolved."""
@@ -173,8 +174,8 @@ def _resolve(source: Path) -> Iterator[Path]:
 
 
 def _compile_text(requirement: str) -> list[Pin]:
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "requirements.in"
+    with Scratch() as folder:
+        source = folder / "requirements.in"
         source.write_text(requirement + "\n")
         return _compile(source, [], local=False)
 
@@ -186,8 +187,8 @@ def _compile(source: Path, options: Sequence[str], *, local: bool) -> list[Pin]:
         raise UpkeepError("uv not found", remedy="install it (`pip install uv`); only resolving locks needs it")
     environment = {k: v for k, v in os.environ.items() if local or k not in {"UV_FIND_LINKS", "UV_EXTRA_INDEX_URL"}}
     links = os.environ.get("PIP_FIND_LINKS", "").split() if local else []
-    with tempfile.TemporaryDirectory() as folder:
-        lock = Path(folder) / "requirements.lock"
+    with Scratch() as folder:
+        lock = folder / "requirements.lock"
         command = [uv, "pip", "compile", source.name, "--generate-hashes", "--only-binary", ":all:", "--no-annotate"]
         command += ["--no-header", "--no-emit-index-url", "--no-emit-find-links", "--python-version", PYTHON, "--quiet"]
         command += ["--python-platform", f"x86_64-manylinux_2_{GLIBC_MINOR}", "--output-file", str(lock), *options]
@@ -249,15 +250,16 @@ def _pooled(pin: Pin, pool: Path) -> Path | None:
 
 def _download(pins: Sequence[Pin], pool: Path, where: Path) -> None:
     print(f"upkeep: downloading {len(pins)} wheels for {where}", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=pool) as folder:
-        lock = Path(folder) / "requirements.lock"
+    with Scratch(pool) as folder:
+        lock = folder / "requirements.lock"
         lock.write_text("".join(f"{pin}\n" for pin in pins))
         platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC_MINOR, 4, -1)]
         platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
         command = [*pip(), "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-        command += ["--implementation", "cp", "--python-version", PYTHON, "--dest", folder, "--requirement", str(lock)]
+        command += ["--implementation", "cp", "--python-version", PYTHON, "--dest", str(folder)]
+        command += ["--requirement", str(lock)]
         command += [word for platform in platforms for word in ("--platform", platform)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(kept(command), capture_output=True, text=True)
         if done.returncode:
             raise UpkeepError(
                 "locked wheels cannot be downloaded",
@@ -266,7 +268,7 @@ def _download(pins: Sequence[Pin], pool: Path, where: Path) -> None:
                 remedy="check the network and pip's index settings; a finished download is never repeated",
                 kind="image",
             )
-        for path in Path(folder).glob("*.whl"):
+        for path in folder.glob("*.whl"):
             target = pool / hash_file(path)
             target.mkdir(exist_ok=True)
             path.replace(target / path.name)

@@ -16,8 +16,9 @@ import msgspec
 
 from upkeep.contract import Manifest, Memory, Prediction, Usage
 from upkeep.errors import UpkeepError
-from upkeep.files import exchange, hash_file, remove, sync
-from upkeep.validate import Answers, Memories, check_file, excerpt, kind_of_file, open_regular, seal
+from upkeep.files import exchange, kind_of_file, open_regular, remove, sync
+from upkeep.integrity import fingerprint, write_sealed
+from upkeep.validate import Answers, Memories, check_file, excerpt
 
 MODEL_FILES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """What is taken over of a trained model: data alone. Pickles run code when they are read."""
@@ -186,14 +187,10 @@ def _empty(folder: Path) -> Path:
 
 def _finish(folder: Path, manifest: Manifest, staging: Path, target: Path) -> Manifest:
     """Hash the files, write the manifest and move the folder to its place."""
-    files = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        files[path.relative_to(folder).as_posix()] = hash_file(path)
+    files = {p.relative_to(folder).as_posix(): fingerprint(p) for p in sorted(folder.rglob("*")) if p.is_file()}
     manifest = msgspec.structs.replace(manifest, files=files)
-    manifest = msgspec.structs.replace(manifest, seal=seal(manifest))
-    content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     try:
-        msgspec.json.decode(content, type=Manifest)
+        manifest = write_sealed(folder / "manifest.json", manifest)
     except msgspec.ValidationError as error:
         raise UpkeepError(
             f"totals beyond what a manifest holds: {error}",
@@ -201,7 +198,6 @@ def _finish(folder: Path, manifest: Manifest, staging: Path, target: Path) -> Ma
             remedy="mend the counts of the method",
             kind="output",
         ) from None
-    (folder / "manifest.json").write_bytes(content)
     _sync(folder)
     _swap(folder, staging / "replaced", target)
     remove(staging)

@@ -16,8 +16,6 @@ import re
 import signal
 import stat
 import subprocess
-import sys
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +28,14 @@ import msgspec
 from upkeep.catalog import Catalog
 from upkeep.contract import Environment, Job, Resources
 from upkeep.errors import UpkeepError
+from upkeep.files import digest, write_atomically
 from upkeep.host.environments import EnvironmentRecord, ensure_environment
-from upkeep.host.guard import Bounds, Guard
-from upkeep.host.images import Client, ImageRecord, ensure_base, ensure_image, find_client, pinned_base, write
+from upkeep.host.guard import Bounds, Guard, oom_kills
+from upkeep.host.images import Client, ImageRecord, ensure_base, ensure_image, find_client, known_record, pinned_base
+from upkeep.host.keeper import kept
+from upkeep.host.lifeline import has_ended, this_process
+from upkeep.host.scratch import Scratch
+from upkeep.integrity import sealed, write_sealed
 from upkeep.paths import Layout
 
 LOG_BYTES = 16 * 1024 * 1024
@@ -99,7 +102,10 @@ class Handle:
         self.process = process
         self.stdin: IO[bytes] = process.stdin
         self.log = log
+        self.starved: bool | None = None
+        """Whether it was killed for memory, or something was meanwhile; None where nothing tells, or while it runs."""
         self._stop = stop
+        self._oom_kills = oom_kills()
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_bytes(b"")
@@ -130,8 +136,11 @@ class Handle:
         # Whatever a cell left running must not write on after its end.
         self._stop()
         self._pump.join(timeout=10)
+        if self._oom_kills is not None and (now := oom_kills()) is not None:
+            self.starved = now > self._oom_kills
         if self._guard is None or (passed := self._guard.close()) is None:
             return status
+        self.starved = passed.signal == signal.SIGKILL
         with self.log.open("ab") as file:
             file.write(f"\n[{passed.reason}]\n".encode())
         return 128 + passed.signal
@@ -190,9 +199,8 @@ class Runtime(ABC):
         prepared = self._prepare(method, engine)
         if method is not None:
             path = Layout(self.catalog.results).image(method, engine)
-            content = msgspec.json.format(msgspec.json.encode(prepared.record)) + b"\n"
-            if not path.exists() or path.read_bytes() != content:
-                write(path, content)
+            if known_record(path) != sealed(prepared.record):
+                write_sealed(path, prepared.record)
         return prepared
 
     def has_base(self) -> bool:
@@ -205,6 +213,10 @@ class Runtime(ABC):
         Raises:
             UpkeepError: it can neither be pulled nor made.
         """
+        return
+
+    def sweep(self) -> None:
+        """End what killed supervisors of these results have left running on this machine."""
         return
 
     @abstractmethod
@@ -247,12 +259,12 @@ class Runtime(ABC):
         Raises:
             UpkeepError: it fails; with the end of its output.
         """
-        with tempfile.TemporaryDirectory() as folder:
+        with Scratch() as folder:
             launch = Launch(
                 name=f"tool-{os.getpid()}-{threading.get_native_id()}",
                 inputs=inputs or {},
                 output=output,
-                log=Path(folder) / "log",
+                log=folder / "log",
                 resources=resources or Resources(),
                 arguments=tuple(arguments),
             )
@@ -261,7 +273,7 @@ class Runtime(ABC):
             status = handle.wait()
             if status:
                 raise UpkeepError(
-                    f"a tool failed: {self.explain(status, launch.resources)}",
+                    f"a tool failed: {self.explain(status, launch.resources, handle.starved)}",
                     where=" ".join(arguments)[:200],
                     found=handle.tail(),
                 )
@@ -285,10 +297,15 @@ class Runtime(ABC):
             job=job,
         )
 
-    def explain(self, status: int, resources: Resources) -> str:
-        """An exit status in words."""
+    def explain(self, status: int, resources: Resources, starved: bool | None = None) -> str:
+        """An exit status in words; `starved` is the handle's."""
         if status in (137, -signal.SIGKILL):
-            return f"killed: most likely out of memory (limit {resources.memory_gb} GB)"
+            memory = f"out of memory (limit {resources.memory_gb} GB)"
+            return {
+                True: f"killed: most likely {memory}",
+                False: "killed from outside (SIGKILL); the kernel ended nothing for want of memory meanwhile",
+                None: f"killed (SIGKILL): {memory}, or from outside",
+            }[starved]
         if status < 0 or status > 128:
             number = -status if status < 0 else status - 128
             known = number in signal.valid_signals()
@@ -308,6 +325,8 @@ class Containers(Runtime):
         super().__init__(catalog, reason)
         self.client = client
         self.name = "docker" if client.name == "docker" else "podman"
+        self._labels = {"upkeep.results": digest(str(catalog.results)), "upkeep.owner": this_process()}
+        self._swept = False
 
     def has_base(self) -> bool:
         return self.client.inspect(pinned_base(self.catalog, "base")) is not None
@@ -331,6 +350,7 @@ class Containers(Runtime):
         resources = launch.resources
         cpus = min(resources.cpus, os.cpu_count() or 1)
         command = [self.client.path, "run", "--interactive", "--rm", "--init", "--name", container_name(launch.name)]
+        command += [word for label in self._labels.items() for word in ("--label", "=".join(label))]
         command += ["--label", "upkeep=cell", "--network", "none", "--user", f"{uid}:{gid}", "--read-only"]
         command += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,size={TMP_GB}g,mode=1777", "--shm-size", "1g"]
         command += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none"]
@@ -361,6 +381,18 @@ class Containers(Runtime):
         # Docker reads the value as CSV, and a list of devices holds commas.
         return ["--gpus", f'"device={",".join(visible.split(",")[:count])}"' if visible else str(count)]
 
+    def sweep(self) -> None:
+        """As it is said of all. A container ends with its supervisor where it reads the end of its input; others do
+        not, and theirs cannot end it when it is killed. So each says by its labels whose it is."""
+        self._swept = True
+        results = f"label=upkeep.results={self._labels['upkeep.results']}"
+        listed = self.client.run("ps", "--all", "--quiet", "--filter", results).stdout.split()
+        owners = '{{.Id}} {{index .Config.Labels "upkeep.owner"}}'
+        told = self.client.run("inspect", "--type", "container", "--format", owners, *listed).stdout if listed else ""
+        for container, _, owner in (line.partition(" ") for line in told.splitlines()):
+            if has_ended(owner):
+                self.client.run("rm", "--force", "--volumes", container)
+
     def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle:
         uid, gid = self.user()
         for role, path in launch.inputs.items():
@@ -377,18 +409,24 @@ class Containers(Runtime):
                 )
         if not os.getuid():
             _give(launch.output, uid, gid)
+        if not self._swept:
+            self.sweep()
         name = container_name(launch.name)
         self.client.run("rm", "--force", "--volumes", name)
+        # Podman leaves an empty file `oom` where it was started when a container is killed for memory.
+        scratch = Scratch()
         process = subprocess.Popen(
             self.command(prepared, launch, arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            cwd=scratch.path,
             start_new_session=True,
         )
 
         def stop() -> None:
             self.client.run("rm", "--force", "--volumes", name)
+            scratch.close()
 
         return Handle(process, launch.log, stop)
 
@@ -414,7 +452,6 @@ def _give(folder: Path, uid: int, gid: int) -> None:
 
 # ---------------------------------------------------------------- plain process
 
-KEEPER = Path(__file__).with_name("keeper.py")
 STOP_S = 15.0
 """How long a keeper may take to end what it keeps."""
 
@@ -430,18 +467,17 @@ def start_kept(
     command: Sequence[str],
     environment: Mapping[str, str],
     launch: Launch,
-    scratch: Path,
+    scratch: Scratch,
     limits: Mapping[str, int],
     bounds: Bounds,
 ) -> Handle:
     """Start a command that ends with this thread, however it ends, with all that it started; `scratch` goes with it."""
-    settings = {"parent": os.getpid(), "scratch": str(scratch), "limits": limits}
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(KEEPER), json.dumps(settings), *command],
+        kept(command, scratch.path, limits),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        cwd=scratch,
+        cwd=scratch.path,
         env=environment,
         umask=0o022,
         start_new_session=True,
@@ -449,10 +485,12 @@ def start_kept(
 
     def stop() -> None:
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None or process.returncode < 0:  # it hangs or was killed, so what it kept is left
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        scratch.close()
 
     return Handle(process, launch.log, stop, bounds)
 
@@ -465,20 +503,22 @@ class Process(Runtime):
 
     def _prepare(self, method: str | None, engine: str) -> Prepared:
         made = ensure_environment(self.catalog, method, engine)
-        record = ImageRecord(
-            method=method,
-            engine=engine,
-            runtime="process",
-            tag=None,
-            digest=f"sha256:{made.digest}",
-            inputs=made.inputs,
-            content=None,
-            size=0,
-            base=None,
-            base_digest=None,
-            packages=made.packages,
-            python=made.version,
-            seconds=0.0,
+        record = sealed(
+            ImageRecord(
+                method=method,
+                engine=engine,
+                runtime="process",
+                tag=None,
+                digest=f"sha256:{made.digest}",
+                inputs=made.inputs,
+                content=None,
+                size=0,
+                base=None,
+                base_digest=None,
+                packages=made.packages,
+                python=made.version,
+                seconds=0.0,
+            )
         )
         return Prepared(record, made)
 
@@ -488,7 +528,8 @@ class Process(Runtime):
     def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle:
         made = prepared.environment
         assert made is not None
-        home = tempfile.mkdtemp(prefix="upkeep-")
+        scratch = Scratch()
+        home = str(scratch.path)
         # Nothing of the host's environment enters, so no token or setting does either.
         environment = {
             **OFFLINE,
@@ -505,7 +546,7 @@ class Process(Runtime):
         }
         command = [str(made.python), *arguments]
         bounds = Bounds(memory_gb=launch.resources.memory_gb, tasks=launch.resources.pids)
-        return start_kept(command, environment, launch, Path(home), limits_of(launch), bounds)
+        return start_kept(command, environment, launch, scratch, limits_of(launch), bounds)
 
 
 # ---------------------------------------------------------------- choosing
@@ -563,13 +604,16 @@ def _no_base(runtime: Runtime) -> str | None:
     """Why no base image can be had, None where one can. A failure is remembered: trying takes minutes."""
     reference = pinned_base(runtime.catalog, "base")
     note = runtime.catalog.cache / "runtime.json"
-    known = json.loads(note.read_text()) if note.exists() else {}
+    try:
+        known = msgspec.json.decode(note.read_bytes(), type=dict[str, dict[str, str]])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        known = {}  # nothing is noted, or nobody can read it
     if known.get(runtime.name, {}).get("base") == reference and not runtime.has_base():
-        return str(known[runtime.name]["problem"])
+        return known[runtime.name].get("problem", "")
     try:
         runtime.ensure_base()
     except UpkeepError as error:
         problem = f"{runtime.name} has no base image ({error.problem}: {error.found}; tried again without {note})"
-        write(note, json.dumps(known | {runtime.name: {"base": reference, "problem": problem}}).encode())
+        write_atomically(note, json.dumps(known | {runtime.name: {"base": reference, "problem": problem}}).encode())
         return problem
     return None

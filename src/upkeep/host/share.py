@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ import msgspec
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
 from upkeep.host.runtimes import Handle, Launch, Prepared
+from upkeep.host.scratch import Scratch, place_for_socket
 
 SOCKET = "engine.sock"
 POLL_S = 0.02
@@ -37,7 +36,7 @@ class Starter(Protocol):
 
     def start(self, prepared: Prepared, launch: Launch) -> Handle: ...
 
-    def explain(self, status: int, resources: Resources) -> str: ...
+    def explain(self, status: int, resources: Resources, starved: bool | None = None) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,8 @@ class SharedEngine:
         self._runtime, self._patience = runtime, patience_s
         self._wanted: Wanted | None = None
         self._handle: Handle | None = None
-        self._scratch = Path(tempfile.mkdtemp(prefix="upkeep-"))  # short: a socket's path may have 107 bytes
+        self._made = Scratch(place_for_socket(f"99/{SOCKET}"))
+        self._scratch = self._made.path
         self._scratch.chmod(0o755)
         self._starts = 0
 
@@ -80,7 +80,7 @@ class SharedEngine:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._made.close()
 
     def folder(self, wanted: Wanted) -> Path:
         """The folder with the socket of the engine that a cell needs, which is ready to answer.
@@ -142,10 +142,11 @@ class SharedEngine:
         while not os.path.lexists(self._output / SOCKET):
             if (status := self._handle.poll()) is not None:
                 self._handle.wait()
+                reason = self._runtime.explain(status, wanted.resources, self._handle.starved)
                 raise UpkeepError(
                     f"the engine of {wanted.description.model!r} did not start",
                     where=self.log,
-                    found=f"{self._runtime.explain(status, wanted.resources)}\n{self._handle.tail(15)}",
+                    found=f"{reason}\n{self._handle.tail(15)}",
                     kind="engine",
                 )
             if time.monotonic() > deadline:

@@ -15,7 +15,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,10 +36,13 @@ from upkeep.host.images import (
     debian,
     host_root,
     image_for,
+    known_record,
     made_reference,
     pinned_base,
 )
 from upkeep.host.locks import lay_out, wheels
+from upkeep.host.scratch import Scratch
+from upkeep.integrity import write_sealed
 
 VARIABLES = {
     "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -258,8 +260,8 @@ def ensure_base_sif(catalog: Catalog, engine: str, client: Client) -> Base:
         if (base := base_at_hand(catalog, engine)) is not None:
             return base
         print(f"upkeep: pulling {reference}", file=sys.stderr)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
-            partial = Path(temporary) / "base.sif"
+        with Scratch(folder) as temporary:
+            partial = temporary / "base.sif"
             done = client.run("build", "--disable-cache", partial, _pullable(reference))
             if not done.returncode:
                 seal(partial, pulled)
@@ -340,8 +342,8 @@ def _last(text: str) -> str:
 
 def _make_base(target: Path) -> None:
     """A base image of Debian 12, made as an ordinary user (in a user namespace or with fakechroot)."""
-    with tempfile.TemporaryDirectory(prefix="upkeep-base-") as folder:
-        archive, root = Path(folder) / "base.tar", Path(folder) / "root"
+    with Scratch() as folder:
+        archive, root = folder / "base.tar", folder / "root"
         debian(archive)
         root.mkdir()
         command = ["tar", "-xf", str(archive), "-C", str(root), "--exclude=./dev/*", "--no-same-owner"]
@@ -385,8 +387,8 @@ def ensure_sif(
         begin = time.monotonic()
         if sealed(target) is None:
             print(f"upkeep: building {target}", file=sys.stderr)
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as temporary:
-                partial = Path(temporary) / target.name
+            with Scratch(target.parent) as temporary:
+                partial = temporary / target.name
                 if below is None:
                     _build_engine(plan, base, client, partial)
                 else:
@@ -394,7 +396,7 @@ def ensure_sif(
                 seal(partial, target)
         held = inventory(catalog, client, files, ["/opt/venv"] if below is None else ADDED)
         seals = _seals(files)
-        record = ImageRecord(
+        made = ImageRecord(
             method=method,
             engine=engine,
             runtime="apptainer",
@@ -409,8 +411,7 @@ def ensure_sif(
             python=held.python,
             seconds=round(time.monotonic() - begin, 1),
         )
-        write_atomically(path, msgspec.json.format(msgspec.json.encode(record)))
-        return record, files
+        return write_sealed(path, made), files
 
 
 def _seals(files: Sequence[Path]) -> list[Seal]:
@@ -425,10 +426,9 @@ def _digest(seals: Sequence[Seal]) -> str:
 
 def _known(path: Path, files: Sequence[Path]) -> ImageRecord | None:
     """The record of files that are there and are what it says; needs no right to write."""
-    seals = _seals(files)
-    if len(seals) < len(files) or not path.exists():
+    seals, record = _seals(files), known_record(path)
+    if len(seals) < len(files) or record is None:
         return None
-    record = msgspec.json.decode(path.read_bytes(), type=ImageRecord)
     return record if record.digest == _digest(seals) else None
 
 
@@ -439,8 +439,8 @@ def _file_name(plan: ImagePlan) -> str:
 def _build_engine(plan: ImagePlan, base: Base, client: Client, target: Path) -> None:
     catalog = plan.catalog
     lock, _ = requirement_locks(catalog, None, plan.engine)
-    with tempfile.TemporaryDirectory(prefix="upkeep-sif-") as folder:
-        root = Path(folder) / "root"
+    with Scratch() as folder:
+        root = folder / "root"
         _check(client.run("build", "--disable-cache", "--sandbox", root, base.source), base.reference)
         # What says when and from what it was built; the record says the second.
         for name in ("labels.json", "Singularity", "bootstrap_history"):
@@ -448,7 +448,7 @@ def _build_engine(plan: ImagePlan, base: Base, client: Client, target: Path) -> 
             shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
         (root / "opt" / "venv").mkdir(parents=True)
         install = "python3 -m venv /opt/venv && PATH=/opt/venv/bin:$PATH sh /wheels/install"
-        _install(catalog, client, Path(folder), lock, [root], {"/opt/venv": root / "opt" / "venv"}, install)
+        _install(catalog, client, folder, lock, [root], {"/opt/venv": root / "opt" / "venv"}, install)
         write_sif(root, target, plan.inputs)
 
 
@@ -456,8 +456,8 @@ def _build_layer(plan: ImagePlan, engine: Path, client: Client, target: Path) ->
     catalog = plan.catalog
     _, extras = requirement_locks(catalog, plan.method, plan.engine)
     assert extras is not None
-    with tempfile.TemporaryDirectory(prefix="upkeep-sif-") as folder:
-        root = Path(folder) / "root"
+    with Scratch() as folder:
+        root = folder / "root"
         places = {name: root / name[1:] for name in ADDED}
         for place in places.values():
             place.mkdir(parents=True)
@@ -469,7 +469,7 @@ def _build_layer(plan: ImagePlan, engine: Path, client: Client, target: Path) ->
             path.chmod(0o755 if path.is_dir() else 0o644)
         compiled = f"{PYTHON} -m compileall -q --invalidation-mode unchecked-hash /opt/upkeep /methods"
         install = f"PATH=/opt/venv/bin:$PATH sh /wheels/install /opt/extras && {compiled}"
-        _install(catalog, client, Path(folder), extras, [engine], places, install)
+        _install(catalog, client, folder, extras, [engine], places, install)
         squash(root, target)
 
 

@@ -51,15 +51,6 @@ def in_job() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
-def patience_s() -> float:
-    """How long to wait for another process that is at work on the same cell.
-
-    In a job, without end: SLURM may have given up a node on which an earlier start of the job still works. Its time
-    limit ends the wait.
-    """
-    return float("inf") if in_job() else 0.0
-
-
 # ---------------------------------------------------------------- the end of a job's time
 
 

@@ -22,6 +22,7 @@ from upkeep.contract import Count, Record
 from upkeep.errors import Kind, UpkeepError
 from upkeep.files import write_atomically
 from upkeep.host.slurm import this_job
+from upkeep.integrity import read_record
 
 State = Literal["starting", "running", "publishing", "done", "reused", "failed", "stopped"]
 
@@ -140,8 +141,8 @@ class Reporter:
 def read(path: Path) -> Status | None:
     """A status; None where there is none that can be read: not there, being replaced, cut short, of another release."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Status)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return read_record(path, Status)
+    except (UpkeepError, OSError):
         return None
 
 

@@ -10,19 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from upkeep import weights
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep import inputs, weights
+from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
 from upkeep.contract import (
     Attempt,
     CellDescription,
@@ -33,6 +30,7 @@ from upkeep.contract import (
     Prediction,
     Record,
     Resources,
+    Sealed,
     Spent,
     Usage,
 )
@@ -40,27 +38,23 @@ from upkeep.contract import (
     Job as JobRecord,
 )
 from upkeep.errors import UpkeepError, kind_of
-from upkeep.files import digest, locked, remove, storing, write_atomically
+from upkeep.files import digest, locked, open_regular, remove, storing
 from upkeep.host import publish, slurm
+from upkeep.host.collected import Collected
 from upkeep.host.endpoints.record import measured
 from upkeep.host.endpoints.terms import endpoint_version, require_endpoint
 from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks, worked_examples
 from upkeep.host.gpus import require_gpus
+from upkeep.host.lifeline import patience_s, stoppable
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
 from upkeep.host.share import SharedEngine, Wanted
 from upkeep.host.status import Reporter, now
-from upkeep.host.watch import Collected, Failed, Limits, Watch, kind_of_status
-from upkeep.identity import dataset_card, describe, identity, require_fresh, resources
+from upkeep.host.watch import Failed, Limits, Watch, kind_of_status
+from upkeep.identity import describe, identity, resources
+from upkeep.integrity import read_sealed, write_sealed
 from upkeep.paths import Layout
-from upkeep.validate import (
-    Refused,
-    Scope,
-    check_file,
-    decode,
-    hash_file,
-    open_regular,
-    verify_folder,
-)
+from upkeep.published import command_of, folder_of, require_fresh, standing
+from upkeep.validate import Refused, Scope, check_file, decode
 
 R = TypeVar("R", bound=Record)
 
@@ -69,6 +63,7 @@ Kind = Literal["cells", "memories", "trained"]
 RETRIES = 2
 """Further attempts after one that ended early but got further than the one before."""
 MINUTE_S = 60.0
+SILENT_END = "it ended without a word: its supervisor was killed, or could not write its end, as on a disk without room"
 
 
 class Runtime(Protocol):
@@ -84,12 +79,12 @@ class Runtime(Protocol):
         self, prepared: Prepared, engine: str, hardware: dict[str, Any], job: JobRecord | None = None
     ) -> Environment: ...
 
-    def explain(self, status: int, resources: Resources) -> str: ...
+    def explain(self, status: int, resources: Resources, starved: bool | None = None) -> str: ...
 
 
 def run_cell(
     catalog: Catalog,
-    cell: Cell | ArtifactCell,
+    cell: Job,
     force: bool = False,
     *,
     runtime: Runtime | None = None,
@@ -113,7 +108,7 @@ def run_cell(
     return _Job(catalog, cell, shared).run(force, runtime, limits or Limits(), retries)
 
 
-def traces(catalog: Catalog, job: Cell | ArtifactCell) -> list[Path]:
+def traces(catalog: Catalog, job: Job) -> list[Path]:
     """The files that change as a job gets on."""
     made = _Job(catalog, job, None)
     return [made.work / "predictions.jsonl", made.work / "memory.jsonl", made.target / "manifest.json"]
@@ -122,10 +117,12 @@ def traces(catalog: Catalog, job: Cell | ArtifactCell) -> list[Path]:
 # ---------------------------------------------------------------- the job
 
 
-class _State(Record, frozen=True, kw_only=True):
+class _State(Sealed, frozen=True, kw_only=True):
     """`state.json` of a work folder: what outlives the supervisor."""
 
     identity: str
+    key: str
+    """Of the sums that show damage to what was accepted (`host.collected`)."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     hardware: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -146,7 +143,7 @@ class _Reported(Record, frozen=True, kw_only=True):
 class _Job:
     """One cell or artifact from its inputs to its publication."""
 
-    def __init__(self, catalog: Catalog, job: Cell | ArtifactCell, shared: SharedEngine | None) -> None:
+    def __init__(self, catalog: Catalog, job: Job, shared: SharedEngine | None) -> None:
         self.catalog, self.job, self.shared, self.layout = catalog, job, shared, Layout(catalog.results)
         variant = job.key if isinstance(job, ArtifactCell) else job.variant
         catalog.check(Cell(job.dataset, job.method, variant, job.model))
@@ -155,17 +152,16 @@ class _Job:
         self.resources = resources(catalog, job.method, job.model)
         self.kind: Kind
         if isinstance(job, Cell):
-            self.kind, self.target = "cells", self.layout.cell(job)
+            self.kind = "cells"
         elif self.card.artifact is None:
             raise UpkeepError(f"method {job.method!r} prepares no artifact", remedy=f"./upkeep cell {job}")
-        elif self.card.artifact.kind == "model":
-            self.kind, self.target = "trained", self.layout.trained(job)
         else:
-            self.kind, self.target = "memories", self.layout.memory(job)
+            self.kind = "trained" if catalog.trains(job.method) else "memories"
+        self.target = folder_of(catalog, job)
         self.work = self.layout.work(self.kind, job)
 
     def run(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Manifest:
-        with locked(self.work, slurm.patience_s()), stoppable():
+        with locked(self.work, patience_s()), stoppable():
             self.report = Reporter(self.layout.status(self.kind, self.job), str(self.job))
             try:
                 with storing(self.work):
@@ -201,17 +197,9 @@ class _Job:
     def _check_inputs(self) -> None:
         """Find everything that the container is given, and the job's identity."""
         job = self.job
-        card = dataset_card(self.catalog, job.dataset)
+        require_fresh(self.catalog, job)
+        card = inputs.dataset(self.catalog, job.dataset)
         self.dataset = self.layout.dataset(job.dataset)
-        for name, expected in card.files.items():
-            if (found := hash_file(self.dataset / name)) != expected:
-                raise UpkeepError(
-                    "not the file that was built",
-                    where=self.dataset / name,
-                    expected=f"sha256 {expected}",
-                    found=f"sha256 {found}",
-                    remedy=f"./upkeep dataset build {job.dataset}",
-                )
         self.inputs: dict[str, Path] = {}
         self.gpus = 0
         if self.card.model:
@@ -236,29 +224,18 @@ class _Job:
                 raise UpkeepError(f"the dataset {job.dataset!r} has no pairs to train on", where=self.dataset)
             self.inputs["pairs"] = self.dataset / "pairs.jsonl"
         self.description = msgspec.structs.replace(
-            describe(self.catalog, job, card.chunk_tokens), examples=worked_examples(self.dataset)
+            describe(self.catalog, job, card.chunk_tokens), examples=worked_examples(self.dataset, card)
         )
-        require_fresh(self.catalog, job)
         self.identity, self.parts = identity(self.catalog, job)
 
     def _add_weights(self, role: str, model: str) -> None:
-        _, record = weights.find(self.catalog, model, self.job.dataset)
-        if record.path is None:
-            return
-        folder = Path(record.path)
-        if not folder.is_dir() or not any(folder.iterdir()):
-            raise UpkeepError(
-                f"no weights of the model {model!r}", where=folder, remedy=f"./upkeep model fetch {model}"
-            )
-        self.inputs[role] = folder
+        _, found = weights.find(self.catalog, model, self.job.dataset)
+        if found.path is not None:
+            self.inputs[role] = found.path
 
     def _published(self) -> Manifest | None:
-        """The published manifest, if it is of the same identity and its files are as it says."""
-        try:
-            manifest = verify_folder(self.target)
-        except UpkeepError:
-            return None  # not there, or not what it says: it is made again
-        return manifest if manifest.identity == self.identity else None
+        """The published manifest, if it counts; anything else is made again."""
+        return standing(self.catalog, self.job).manifest
 
     def _touch(self, published: Manifest) -> None:
         """Make reused files newer than their inputs, so that who compares times does not ask for them again."""
@@ -306,27 +283,27 @@ class _Job:
     def _feed(self, corpus: Corpus, retries: int) -> Manifest:
         if self.kind == "memories":
             memories = corpus.memories()
-            with Collected(self.work / "memory.jsonl", Memory, memories) as collected:
+            with Collected(self.work / "memory.jsonl", Memory, memories, self.state.key) as collected:
                 self._complete(collected, lambda: memory_tasks(corpus, collected.done), retries)
             return self._publish(publish.publish_memories, collected.path, memories)
         answers = corpus.answers(self.description.trials)
         gold, known = corpus.gold(self.card.sees), self._memories(corpus)
-        with Collected(self.work / "predictions.jsonl", Prediction, answers) as results:
+        with Collected(self.work / "predictions.jsonl", Prediction, answers, self.state.key) as results:
             self._complete(results, lambda: answer_tasks(corpus, answers.trials, results.done, gold, known), retries)
         return self._publish(publish.publish_cell, results.path, answers)
 
     def _resume(self, force: bool) -> _State:
         """What an earlier run of the same identity left; anything else in the work folder is removed."""
         try:
-            state = msgspec.json.decode((self.work / "state.json").read_bytes(), type=_State)
-        except (FileNotFoundError, msgspec.MsgspecError):
-            state = None
+            state = read_sealed(self.work / "state.json", _State, "none is needed")
+        except UpkeepError:
+            state = None  # there is none, or nobody can tell what it was: all is done again
         if state is None or force or state.identity != self.identity:
             _clear(self.work)
-            return _State(identity=self.identity)
+            return _State(identity=self.identity, key=os.urandom(16).hex())
         if state.attempts and state.attempts[-1].outcome == "running":
             last = msgspec.structs.replace(
-                state.attempts[-1], outcome="killed", reason="its supervisor was killed", lines=self._accepted()
+                state.attempts[-1], outcome="killed", reason=SILENT_END, lines=self._accepted()
             )
             return msgspec.structs.replace(state, attempts=[*state.attempts[:-1], last])
         return state
@@ -344,9 +321,8 @@ class _Job:
         """The memories that the cell's method reads, by stream and position."""
         if not isinstance(self.job, Cell) or (artifact := self.catalog.artifact_of(self.job)) is None:
             return None
-        folder = self.layout.memory(artifact)
-        verify_folder(folder)
-        index = check_file(folder / "memory.jsonl", Memory, corpus.memories())
+        inputs.memory(self.catalog, artifact)
+        index = check_file(self.layout.memory(artifact) / "memory.jsonl", Memory, corpus.memories())
         index.require_complete()
         decoder = msgspec.json.Decoder(Memory)
         return {(m.stream, m.position): m for m in map(decoder.decode, index.lines_in_order())}
@@ -365,13 +341,12 @@ class _Job:
                 if attempt < retries and (collected.count > before or blameless):
                     self.say(collected, f"continuing after: {failed}")
                     continue
-                command = "cell" if self.kind == "cells" else "artifact"
                 raise UpkeepError(
                     f"{self.job}: ended early, with {collected.count:,} of {collected.scope.size:,} records done",
                     where=self.log,
                     expected="all of them",
                     found=failed,
-                    remedy=f"see the log; `./upkeep {command} {self.job}` continues",
+                    remedy=f"see the log; `{command_of(self.job)}` continues",
                     kind=failed.kind,
                 ) from None
 
@@ -380,7 +355,7 @@ class _Job:
             with self._started(None) as watch:
                 watch.finish()
                 if watch.status:
-                    raise Failed(self.ended(watch.status), kind_of_status(watch.status))
+                    raise Failed(self.ended(watch.status), kind_of_status(watch.status, self._handle.starved))
         except Failed as failed:
             raise UpkeepError(
                 f"{self.job}: the training failed", where=self.log, found=failed, kind=failed.kind
@@ -393,7 +368,7 @@ class _Job:
         return log.with_name(f"{log.stem}.container.log")
 
     def ended(self, status: int) -> str:
-        return f"{self.runtime.explain(status, self.resources)}\n{self._handle.tail(15)}".rstrip()
+        return f"{self.runtime.explain(status, self.resources, self._handle.starved)}\n{self._handle.tail(15)}".rstrip()
 
     def say(self, collected: Collected[Any] | None, message: str = "") -> None:
         done, total = (collected.count, collected.scope.size) if collected is not None else (0, 0)
@@ -445,8 +420,8 @@ class _Job:
 
     def _record(self, attempt: Attempt, new: bool = True) -> None:
         attempts = [*(self.state.attempts if new else self.state.attempts[:-1]), attempt]
-        self.state = msgspec.structs.replace(self.state, attempts=attempts)
-        write_atomically(self.work / "state.json", msgspec.json.encode(self.state), durable=True)
+        state = msgspec.structs.replace(self.state, attempts=attempts)
+        self.state = write_sealed(self.work / "state.json", state, durable=True)
 
     def _prepare_folders(self, collected: Collected[Any] | None) -> None:
         """An output folder of a new name, with what is done in it, and the description."""
@@ -542,26 +517,3 @@ def _clear(work: Path) -> None:
     for path in work.iterdir():
         if path.name != "lock":
             remove(path)
-
-
-@contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the container is ended; a second signal does not disturb."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    stopped = False
-
-    def stop(number: int, _: FrameType | None) -> None:
-        nonlocal stopped
-        if not stopped:
-            stopped = True
-            raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = [signal.signal(number, stop) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)

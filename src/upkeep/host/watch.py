@@ -9,36 +9,24 @@ import select
 import signal
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from upkeep.contract import MAX_LINE_BYTES, Record, Resources
 from upkeep.errors import Kind, UpkeepError
-from upkeep.files import storing
+from upkeep.files import kind_of_file, open_regular
+from upkeep.host.collected import Collected
 from upkeep.host.feed import Task
 from upkeep.host.runtimes import Handle
-from upkeep.validate import (
-    Refused,
-    Scope,
-    check_file,
-    decode,
-    duplicate,
-    excerpt,
-    kind_of_file,
-    open_regular,
-    overlong,
-    torn,
-)
+from upkeep.validate import excerpt, overlong, torn
 
 R = TypeVar("R", bound=Record)
 
 POLL_S = 0.01
-SYNC_S = 10.0
-"""What a machine that loses its power may take of the accepted records."""
 MEASURE_S = 2.0
 """How often a container's writable folder is measured."""
 MAX_FILES = 10_000
@@ -65,10 +53,12 @@ class Failed(Exception):
         self.kind: Kind = kind
 
 
-def kind_of_status(status: int) -> Kind:
-    """What an exit status tells: what was killed outright asked for too much memory, what SIGXFSZ ended for disk."""
+def kind_of_status(status: int, starved: bool | None) -> Kind:
+    """What an exit status tells: what was killed outright asked for too much memory, unless it is known that it did not
+    (`Handle.starved`); what SIGXFSZ ended, for disk."""
     number = -status if status < 0 else status - 128
-    return {signal.SIGKILL: "memory", signal.SIGXFSZ: "disk"}.get(number, "method")  # type: ignore[call-overload,no-any-return]
+    killed: Kind = "interrupted" if starved is False else "memory"
+    return {signal.SIGKILL: killed, signal.SIGXFSZ: "disk"}.get(number, "method")  # type: ignore[call-overload,no-any-return]
 
 
 class Overseer(Protocol):
@@ -98,97 +88,6 @@ class Overseer(Protocol):
 
     def reported(self) -> None:
         """The container has told what it runs with."""
-
-
-class Collected(Generic[R]):
-    """The records that the host has accepted, in a file of its own in which each line is whole and checked.
-
-    Raises:
-        UpkeepError: the file is not what was written to it.
-    """
-
-    def __init__(self, path: Path, record: type[R], scope: Scope[R]) -> None:
-        self.path, self.scope = path, scope
-        self.decoder = msgspec.json.Decoder(record)
-        with storing(path):
-            self._file = path.open("ab", buffering=0)
-        self._synced = time.monotonic()
-        self._cut_torn_line()
-        index = check_file(path, record, scope)
-        self.done = bytearray(offset >= 0 for offset in index.offsets)
-        self.count = index.lines
-        self._asked = bytearray(scope.size)
-
-    def __enter__(self) -> Collected[R]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    @property
-    def complete(self) -> bool:
-        return self.count == self.scope.size
-
-    def ask(self, keys: Iterable[int]) -> None:
-        """Accept these records from now on."""
-        for key in keys:
-            self._asked[key] = 1
-
-    def add(self, lines: Iterable[bytes], first: int, where: Path) -> int:
-        """Check lines and keep them, those before a refused one too; how many.
-
-        Args:
-            first: number of the first of them in the container's file.
-            where: that file, for messages.
-
-        Raises:
-            UpkeepError: a line is refused.
-        """
-        kept = []
-        try:
-            for line in lines:
-                key = self._accept(line)
-                self.done[key] = 1
-                kept.append(line)
-        except Refused as refused:
-            raise refused.fault.error(f"{where}:{first + len(kept)}") from None
-        finally:
-            self._store(b"".join(kept))
-            self.count += len(kept)
-        return len(kept)
-
-    def _store(self, lines: bytes) -> None:
-        """Append lines; on disk for good is all but the last seconds."""
-        rest = memoryview(lines)
-        with storing(self.path):
-            while rest:
-                rest = rest[self._file.write(rest) :]
-            if time.monotonic() - self._synced > SYNC_S:
-                os.fdatasync(self._file.fileno())
-                self._synced = time.monotonic()
-
-    def _accept(self, line: bytes) -> int:
-        key = self.scope.key(decode(line, self.decoder))
-        if self.done[key]:
-            fault = duplicate(self.scope, key, "there already")
-            raise Refused(fault.problem, expected=fault.expected, found=fault.found)
-        if not self._asked[key]:
-            raise Refused(f"a line for {self.scope.name(key)}", expected="what has been asked", found="not asked yet")
-        return key
-
-    def _cut_torn_line(self) -> None:
-        """Killed while it wrote, the host leaves a torn last line."""
-        with self.path.open("rb") as file:
-            size = end = file.seek(0, os.SEEK_END)
-            while end > 0:
-                start = max(0, end - MAX_LINE_BYTES)
-                file.seek(start)
-                if (newline := file.read(end - start).rfind(b"\n")) >= 0:
-                    end = start + newline + 1
-                    break
-                end = start
-        if end < size:
-            os.truncate(self.path, end)
 
 
 class Tail:
@@ -300,7 +199,7 @@ class Watch:
                     waiting.pop()
                 if (waiting or self._unsent) and self.status is not None:
                     self._measure()
-                    raise Failed(self._job.ended(self.status), kind_of_status(self.status))
+                    raise Failed(self._job.ended(self.status), kind_of_status(self.status, self._handle.starved))
         self.finish()
         if self._tail is not None:
             self._tail.require_whole()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
-import msgspec
 import polars as pl
 
 from upkeep.contract import Count, Record
 from upkeep.errors import UpkeepError
 from upkeep.report.tables import STAND_IN, read_reference
+from upkeep.yaml_files import read_yaml
 
 Outcome = Literal["holds", "fails", "no_numbers", "not_run"]
 
@@ -82,13 +82,7 @@ def read_claims(folder: Path) -> list[Claim]:
     Raises:
         UpkeepError: missing, or not as papers/FORMAT.md has it.
     """
-    path = folder / "claims.yaml"
-    try:
-        return msgspec.yaml.decode(path.read_bytes(), type=list[Claim])
-    except FileNotFoundError:
-        raise UpkeepError("file not found", where=path) from None
-    except msgspec.DecodeError as error:
-        raise UpkeepError(str(error), where=path, expected="claims as in papers/FORMAT.md") from None
+    return read_yaml(folder / "claims.yaml", list[Claim], expected="claims as in papers/FORMAT.md")
 
 
 def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:

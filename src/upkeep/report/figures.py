@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import polars as pl
 
+from upkeep.files import write_atomically
 from upkeep.report.tables import STAND_IN, FigureSpec, Match, Series, model_name, option
 
 
@@ -142,11 +143,10 @@ def draw(figure: Figure) -> tuple[str, bytes]:
 
 def write(figures: Sequence[Figure], folder: Path) -> dict[str, str]:
     """Write `<id>.svg` and `<id>.png` of each figure; returns the SVG texts by id."""
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {}
     for figure in figures:
         svg, png = draw(figure)
-        (folder / f"{figure.spec.id}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{figure.spec.id}.png").write_bytes(png)
+        write_atomically(folder / f"{figure.spec.id}.svg", svg.encode())
+        write_atomically(folder / f"{figure.spec.id}.png", png)
         texts[figure.spec.id] = svg
     return texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,9 +18,14 @@ from msgspec import Struct
 
 from upkeep.catalog import CONTROLS, Catalog, Cell
 from upkeep.contract import Manifest
+from upkeep.files import write_atomically
+from upkeep.host.status import read as status_of
 from upkeep.paths import Layout
+from upkeep.published import Standing
 from upkeep.report import claims, figures, tables
-from upkeep.scoring.score import SCORE_SCHEMA, identify, read_manifest, refusals
+from upkeep.report.edits import Edit, edited
+from upkeep.scoring.score import SCORE_SCHEMA, identify
+from upkeep.scoring.scores import Scores
 from upkeep.text import duration, printable, short
 
 EXPECTED = {"null": 0.0, "gold": 100.0}
@@ -77,17 +82,21 @@ class CellRow:
     link: str
 
 
-def render(catalog: Catalog, suite_name: str, cells: Sequence[Cell], scores: pl.DataFrame, out: Path) -> None:
+def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
     """Write the tables and figures of a suite's papers, and the page that shows them.
 
     Tables go to `results/tables/<paper>/`, figures to `results/figures/<paper>/`, the page to `out`. The page asks
     nothing of any network; its numbers link to the predictions behind them, relative to `out`.
+
+    Returns:
+        What of the papers' numbers, tables and claims, and of the suite, is not as it was shipped; the page says it.
     """
     layout = Layout(catalog.results)
-    suite = catalog.suite(suite_name)
-    names = {str(cell) for cell in cells}
-    scores = scores.filter(pl.col("cell").is_in(names) | (pl.col("cell") == ""))
-    waiting = pending(catalog, cells, scores)
+    suite_name, scores = suite_scores.basis.suite, suite_scores.table
+    suite, standings = catalog.suite(suite_name), suite_scores.basis.cells
+    cells = list(standings)
+    edits = edited(catalog, suite_name)
+    waiting = pending(catalog, cells, scores, suite_scores.refused)
     papers = []
     for paper in suite.papers:
         folder = catalog.root / "papers" / paper
@@ -107,11 +116,11 @@ def render(catalog: Catalog, suite_name: str, cells: Sequence[Cell], scores: pl.
                 findings=findings(folder, scores),
             )
         )
-    rows = _cell_rows(layout, cells, waiting, out)
+    rows = _cell_rows(layout, standings, waiting, out)
     manifests = [row.manifest for row in rows if row.manifest]
     page = _environment().get_template("report.html.j2")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(
+    write_atomically(
+        out,
         page.render(
             suite_name=suite_name,
             suite=suite,
@@ -130,9 +139,11 @@ def render(catalog: Catalog, suite_name: str, cells: Sequence[Cell], scores: pl.
             seconds=seconds,
             link=lambda cell: _link(layout, cell, out),
             places={path.name: os.path.relpath(path, out.parent) for path in (layout.tables, layout.scores)},
-        ),
-        encoding="utf-8",
+            edits=edits,
+            mostly_failed=[row for row in rows if row.manifest and row.manifest.mostly_failed],
+        ).encode(),
     )
+    return edits
 
 
 def _environment() -> jinja2.Environment:
@@ -149,10 +160,13 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl.DataFrame:
-    """The cells that have no scores, with the reason of each (PENDING_SCHEMA)."""
+def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame, refused: Mapping[str, str]) -> pl.DataFrame:
+    """The cells that have no scores, with the reason of each (PENDING_SCHEMA).
+
+    Args:
+        refused: cells and datasets that are there and do not count, with the reason.
+    """
     scored = set(scores["cell"])
-    refused = refusals(catalog)
     rows = []
     for cell in cells:
         if str(cell) in scored:
@@ -162,7 +176,7 @@ def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame) -> pl
             {
                 **{name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)},
                 "cell": str(cell),
-                "reason": _reason(catalog, cell, refused.get(str(cell))),
+                "reason": _reason(catalog, cell, refused.get(str(cell)) or refused.get(cell.dataset)),
             }
         )
     return pl.DataFrame(rows, schema=PENDING_SCHEMA)
@@ -172,13 +186,10 @@ def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
     """Why a cell has no scores: its own failure before that of a job that it waits for."""
     layout = Layout(catalog.results)
     for what, kind, name in _jobs(catalog, cell):
-        try:
-            status: dict[str, Any] = msgspec.json.decode(layout.status(kind, name).read_bytes())
-        except (FileNotFoundError, msgspec.MsgspecError):
-            continue
-        if status.get("state") == "failed":
-            kind = f" ({status['kind']})" if status.get("kind") else ""
-            return f"failed{kind}: {what}{printable(short(status.get('message') or ''))}"
+        status = status_of(layout.status(kind, name))
+        if status is not None and status.state == "failed":
+            reason = f" ({status.kind})" if status.kind else ""
+            return f"failed{reason}: {what}{printable(short(status.message))}"
     if refused:
         return f"refused: {refused}"
     if not (layout.dataset(cell.dataset) / "card.json").is_file():
@@ -273,7 +284,8 @@ def summary(scores: pl.DataFrame) -> str:
                 texts.append("–")
             else:
                 half = "" if row["low"] is None else f" ±{(row['high'] - row['low']) / 2:4.1f}"
-                texts.append(f"{row['value']:.1f}{half}")
+                failed = f" ({row['failed']:,} failed)" if row["failed"] else ""
+                texts.append(f"{row['value']:.1f}{half}{failed}")
         table.add_row(method, setting, model, *texts)
     console = Console(file=io.StringIO(), width=200, color_system=None, force_terminal=False)
     console.print(table)
@@ -284,13 +296,12 @@ def summary(scores: pl.DataFrame) -> str:
 # ---------------------------------------------------------------- what ran
 
 
-def _cell_rows(layout: Layout, cells: Iterable[Cell], waiting: pl.DataFrame, out: Path) -> list[CellRow]:
+def _cell_rows(layout: Layout, cells: Mapping[Cell, Standing], waiting: pl.DataFrame, out: Path) -> list[CellRow]:
     reasons = dict(waiting.select("cell", "reason").iter_rows())
     rows = []
-    for cell in cells:
-        folder = layout.cell(cell)
+    for cell, found in cells.items():
         state = reasons.get(str(cell), "complete")
-        manifest = read_manifest(folder) if state == "complete" else None
+        manifest = found.manifest if state == "complete" else None
         rows.append(CellRow(str(cell), state, manifest, _link(layout, str(cell), out)))
     return rows
 

@@ -20,13 +20,15 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from upkeep.catalog import read_yaml
 from upkeep.contract import Name, Record
 from upkeep.errors import UpkeepError
+from upkeep.files import open_regular, write_atomically
+from upkeep.yaml_files import read_yaml
 
 Match = dict[str, str]
 """Field -> the value that it must have."""
 
+MAX_REFERENCE_BYTES = 16 * 2**20
 REFERENCE_COLUMNS = ("table", "label", "model", "method", "supervision", "setting", "dataset", "subset", "metric")
 
 
@@ -122,17 +124,29 @@ def read_reference(path: Path) -> pl.DataFrame:
     """Published numbers: the columns of papers/FORMAT.md as text, `value` as printed.
 
     Raises:
-        UpkeepError: the file is missing or its columns are others.
+        UpkeepError: the file is missing or unreadable, its columns are others, or a value is no number.
     """
-    if not path.is_file():
+    if not path.exists():
         raise UpkeepError("no published numbers", where=path, remedy="see papers/FORMAT.md")
-    frame = pl.read_csv(path, infer_schema=False).fill_null("")
+    with open_regular(path, MAX_REFERENCE_BYTES, links=True) as file:
+        content = file.read()
+    try:
+        frame = pl.read_csv(content, infer_schema=False).fill_null("")
+    except pl.exceptions.PolarsError as error:
+        raise UpkeepError(
+            f"not readable as CSV: {str(error).splitlines()[0]}", where=path, remedy="see papers/FORMAT.md"
+        ) from None
     if frame.columns != [*REFERENCE_COLUMNS, "value", "unit"]:
         raise UpkeepError(
             "other columns than papers/FORMAT.md has",
             where=path,
             expected=", ".join([*REFERENCE_COLUMNS, "value", "unit"]),
-            found=", ".join(frame.columns),
+            found=", ".join(frame.columns)[:500],
+        )
+    odd = frame.with_row_index("line", 2).filter(pl.col("value").cast(pl.Float64, strict=False).is_null())
+    if not odd.is_empty():
+        raise UpkeepError(
+            "not a number", where=f"{path}:{odd['line'][0]}", expected="a number in `value`", found=odd["value"][0]
         )
     return frame
 
@@ -154,6 +168,8 @@ class Number:
     """As printed; empty where the paper has none."""
     reason: str
     """Why there is no number of our own; empty where there is one."""
+    failed: int = 0
+    """Predictions of the cell that failed; they count as wrong."""
 
     @property
     def half(self) -> float | None:
@@ -374,7 +390,9 @@ def _row(
         if row is None:
             numbers.append(Number(None, None, None, None, "", published, draft.reasons.get(index, NOT_RUN)))
         else:
-            numbers.append(Number(row["value"], row["low"], row["high"], row["n"], row["cell"], published, ""))
+            numbers.append(
+                Number(row["value"], row["low"], row["high"], row["n"], row["cell"], published, "", row["failed"] or 0)
+            )
     return Row(
         key=key,
         data=data,
@@ -451,9 +469,9 @@ def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
 
 
 def own_text(number: Number, digits: int) -> str:
-    """Our own number, or the sign of why there is none: `–` not run, `✗` see the notes."""
+    """Our own number, with its cell's failed predictions; or why there is none: `–` not run, `✗` see the notes."""
     if number.own is not None:
-        return f"{number.own:.{digits}f}"
+        return f"{number.own:.{digits}f}" + (f" ({number.failed:,} failed)" if number.failed else "")
     return "–" if number.reason == NOT_RUN else "✗"
 
 
@@ -547,11 +565,24 @@ def to_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ["table", *table.spec.rows, "data", "column", "own", "low", "high", "n", "published", "reason", "cell"]
+        [
+            "table",
+            *table.spec.rows,
+            "data",
+            "column",
+            "own",
+            "low",
+            "high",
+            "n",
+            "failed",
+            "published",
+            "reason",
+            "cell",
+        ]
     )
     for row in table.rows:
         for column, number in zip(table.columns, row.numbers, strict=True):
-            values = [number.own, number.low, number.high, number.n]
+            values = [number.own, number.low, number.high, number.n, number.failed]
             texts = ["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in values]
             writer.writerow(
                 [table.spec.id, *row.key, row.data, column, *texts, number.published, number.reason, number.cell]
@@ -561,11 +592,10 @@ def to_csv(table: Table) -> str:
 
 def write(table: Table, folder: Path) -> list[Path]:
     """Write `<id>.md`, `.tex` and `.csv`."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for suffix, text in (("md", to_markdown(table)), ("tex", to_latex(table)), ("csv", to_csv(table))):
         path = folder / f"{table.spec.id}.{suffix}"
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode())
         written.append(path)
     return written
 

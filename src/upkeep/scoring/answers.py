@@ -26,10 +26,8 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     members = pl.concat(
         [graded.with_columns(subset=pl.lit("all"))] + [graded.with_columns(subset=pl.col(name)) for name in slices]
     )
-    # A value may be the same in two slices (a month, a book): it is one subset, and a prediction counts once in it.
     counts = (
-        members.unique(["subset", "question_id", "position", "trial"], maintain_order=True)
-        .group_by("subset", "question_id", maintain_order=True)
+        members.group_by("subset", "question_id", maintain_order=True)
         .agg(accuracy=pl.col("right").sum(), outdated_rate=pl.col("outdated").sum(), n=pl.len())
         .unpivot(
             ["accuracy", "outdated_rate"],

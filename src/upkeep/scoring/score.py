@@ -1,9 +1,8 @@
-"""Cells to scores: verify a cell against its manifest, grade its predictions, write one tidy table."""
+"""One cell to scores: grade its predictions against the answer key, measure, in one tidy table."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +11,15 @@ import msgspec
 import polars as pl
 from msgspec import Struct
 
+from upkeep import inputs
 from upkeep.catalog import Catalog, Cell, TrainedModel
-from upkeep.contract import DatasetCard, DatasetSpec, Manifest
+from upkeep.contract import DatasetSpec, Manifest
 from upkeep.errors import UpkeepError
-from upkeep.files import hash_file
-from upkeep.identity import identity as identity_of
-from upkeep.paths import Layout
+from upkeep.files import open_regular
+from upkeep.integrity import NOTHING_KNOWN, Damaged, Hashes
 from upkeep.scoring import answers, oaks
-from upkeep.scoring.equivalence import Equivalence, canonical, equivalence
+from upkeep.scoring.equivalence import Equivalence, canonical
 from upkeep.scoring.stats import estimate
-from upkeep.validate import read_record
 
 SCORE_SCHEMA = {
     "table": pl.String,
@@ -43,10 +41,13 @@ SCORE_SCHEMA = {
     "cell": pl.String,
     "dataset_id": pl.String,
     "trained": pl.Boolean,
+    "predictions": pl.Int64,
+    "failed": pl.Int64,
 }
 """`results/scores/scores.parquet`: the columns of papers/FORMAT.md (`table` empty), then
 `n` predictions and `questions` behind the value, standard error and 95% interval (`stats`), the cell, the dataset
-that was really run (`dataset` is the paper's one that it stands for), and whether the model is a trained one."""
+that was really run (`dataset` is the paper's one that it stands for), whether the model is a trained one, and how many
+predictions the whole cell has and how many of them failed."""
 
 METRICS: Mapping[str, Callable[[pl.DataFrame, int], pl.DataFrame]] = {"oaks": oaks.measure, "answers": answers.measure}
 """Metric families, by the name that `dataset.yaml` gives in `metrics`."""
@@ -100,24 +101,14 @@ class Key:
     equivalence: Equivalence
 
 
-def read_key(folder: Path, equivalence: Equivalence) -> Key:
+def read_key(folder: Path, equivalence: Equivalence, hashes: Hashes = NOTHING_KNOWN) -> Key:
     """Read a dataset's answer key.
 
     Raises:
-        UpkeepError: `gold.parquet` is not the file that the card was written for.
+        Missing, Damaged: the dataset is not there, or not what was built.
     """
-    card = read_card(folder)
-    path = folder / "gold.parquet"
-    found = hash_file(path)
-    if card.files.get(path.name) != found:
-        raise UpkeepError(
-            "the answer key is not the one that the dataset's card describes",
-            where=path,
-            expected=f"sha256 {card.files.get(path.name)}",
-            found=f"sha256 {found}",
-            remedy="build the dataset again",
-        )
-    gold = pl.read_parquet(path)
+    inputs.verify_dataset(folder, hashes)
+    gold = pl.read_parquet(folder / "gold.parquet")
     probes = pl.read_parquet(folder / "probes.parquet", columns=["probe_id", "question_id", "position", "form"])
 
     def column(name: str) -> pl.DataFrame:
@@ -147,16 +138,6 @@ def canonical_answers(rows: pl.DataFrame, equivalence: Equivalence) -> pl.DataFr
     return rows.with_columns(answer=pl.when(pl.col("form") == "short").then(own).otherwise("answer"))
 
 
-def read_card(folder: Path) -> DatasetCard:
-    """`card.json` of a built dataset."""
-    return read_record(folder / "card.json", DatasetCard)
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """`manifest.json` of a published cell."""
-    return read_record(folder / "manifest.json", Manifest)
-
-
 def read_predictions(folder: Path, manifest: Manifest, gold_chunk: Mapping[str, str]) -> tuple[pl.DataFrame, int]:
     """Read a published cell's predictions in one pass, hashing as it goes.
 
@@ -165,7 +146,7 @@ def read_predictions(folder: Path, manifest: Manifest, gold_chunk: Mapping[str, 
         the most documents that any prediction retrieved.
 
     Raises:
-        UpkeepError: the file is not the one that the manifest describes, or a line is no prediction.
+        UpkeepError: the file is not there or not the one that the manifest describes, or a line is no prediction.
     """
     path = folder / "predictions.jsonl"
     decoder = msgspec.json.Decoder(_Line)
@@ -177,29 +158,28 @@ def read_predictions(folder: Path, manifest: Manifest, gold_chunk: Mapping[str, 
     failed: list[bool] = []
     ranks: list[int | None] = []
     most = 0
-    try:
-        with path.open("rb") as file:
-            while lines := file.readlines(_BLOCK):
-                block = b"".join(lines)
-                digest.update(block)
-                try:
-                    records = decoder.decode_lines(block)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    raise _not_a_prediction(decoder, lines, len(ids), path) from None
-                ids += [record.probe_id for record in records]
-                trials += [record.trial for record in records]
-                answers += [record.answer for record in records]
-                parsed += [record.parse != "none" and record.answer is not None for record in records]
-                failed += [record.error is not None for record in records]
-                ranks += [_rank(record.retrieved, gold_chunk.get(record.probe_id)) for record in records]
-                most = max(most, max((len(record.retrieved) for record in records), default=0))
-    except FileNotFoundError:
-        raise UpkeepError("the cell has a manifest and no predictions", where=path) from None
-    if manifest.files.get(path.name) != digest.hexdigest():
-        raise UpkeepError(
+    with open_regular(path) as file:
+        while lines := file.readlines(_BLOCK):
+            block = b"".join(lines)
+            digest.update(block)
+            try:
+                records = decoder.decode_lines(block)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise _not_a_prediction(decoder, lines, len(ids), path) from None
+            ids += [record.probe_id for record in records]
+            trials += [record.trial for record in records]
+            answers += [record.answer for record in records]
+            parsed += [record.parse != "none" and record.answer is not None for record in records]
+            failed += [record.error is not None for record in records]
+            ranks += [_rank(record.retrieved, gold_chunk.get(record.probe_id)) for record in records]
+            most = max(most, max((len(record.retrieved) for record in records), default=0))
+    # Once more, for it may have changed since the cell was verified.
+    wanted = manifest.files.get(path.name)
+    if wanted is None or wanted.sha256 != digest.hexdigest():
+        raise Damaged(
             "the predictions are not the ones that the manifest describes",
             where=path,
-            expected=f"sha256 {manifest.files.get(path.name)}",
+            expected=f"sha256 {wanted.sha256 if wanted else 'of a file that is not named'}",
             found=f"sha256 {digest.hexdigest()}",
             remedy="run the cell again with --force",
         )
@@ -314,11 +294,14 @@ def _printed(value: object) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def score_cell(folder: Path, cell: Cell, identity: Identity, key: Key, spec: DatasetSpec) -> pl.DataFrame:
+def score_cell(
+    folder: Path, manifest: Manifest, cell: Cell, identity: Identity, key: Key, spec: DatasetSpec
+) -> pl.DataFrame:
     """Score one published cell.
 
     Args:
         folder: the cell's published folder.
+        manifest: its manifest, verified (`published`).
         key: answer key of its dataset (`read_key`).
 
     Returns:
@@ -327,7 +310,6 @@ def score_cell(folder: Path, cell: Cell, identity: Identity, key: Key, spec: Dat
     Raises:
         UpkeepError: the cell's manifest and files, or the manifest and the dataset, do not agree.
     """
-    manifest = read_manifest(folder)
     predictions, retrieved = read_predictions(folder, manifest, key.gold_chunk)
     for what, expected, found in (
         ("name", manifest.cell, str(cell)),
@@ -344,9 +326,10 @@ def score_cell(folder: Path, cell: Cell, identity: Identity, key: Key, spec: Dat
             )
     if spec.metrics not in METRICS:
         raise UpkeepError(f"unknown metric family {spec.metrics!r}", expected=f"one of {', '.join(METRICS)}")
-    scores = estimate(METRICS[spec.metrics](grade(key, predictions, manifest.trials), retrieved))
+    graded = grade(key, predictions, manifest.trials)
+    scores = estimate(METRICS[spec.metrics](graded, retrieved))
     at = pl.when(pl.col("at").is_null()).then(pl.lit("")).otherwise(pl.format(";at={}", "at"))
-    return _tidy(
+    return tidy(
         scores.with_columns(
             label=pl.lit(identity.label),
             model=pl.lit(identity.model),
@@ -358,98 +341,15 @@ def score_cell(folder: Path, cell: Cell, identity: Identity, key: Key, spec: Dat
             unit=pl.lit("percent"),
             cell=pl.lit(str(cell)),
             trained=pl.lit(identity.trained),
+            predictions=pl.lit(len(graded)),
+            failed=pl.lit(graded["failed"].sum()),
         )
     )
 
 
-def score_dataset(card: DatasetCard) -> pl.DataFrame:
-    """What a dataset is made of, as scores: `question_count`, and `question_share` of each slice (Tables 7 and 9)."""
-    rows: list[dict[str, object]] = [
-        {"subset": "all", "metric": "question_count", "value": float(card.questions), "unit": "count"}
-    ]
-    for values in card.slices.values():
-        total = sum(values.values())
-        rows += [
-            {"subset": value, "metric": "question_share", "value": 100 * count / total, "unit": "percent"}
-            for value, count in values.items()
-            if total
-        ]
-    return _tidy(
-        pl.DataFrame(rows).with_columns(
-            label=pl.lit(card.label),
-            dataset=pl.lit(card.stands_for or card.dataset),
-            dataset_id=pl.lit(card.dataset),
-            n=pl.lit(card.questions),
-            questions=pl.lit(card.questions),
-            trained=pl.lit(value=True),
-        )
-    )
-
-
-def _tidy(rows: pl.DataFrame) -> pl.DataFrame:
+def tidy(rows: pl.DataFrame) -> pl.DataFrame:
     """Bring a frame to SCORE_SCHEMA; a text column that it lacks is empty, a number null."""
     return rows.select(
         (pl.col(name) if name in rows.columns else pl.lit("" if kind == pl.String else None).alias(name)).cast(kind)
         for name, kind in SCORE_SCHEMA.items()
     )
-
-
-def score_all(catalog: Catalog, cells: Iterable[Cell]) -> pl.DataFrame:
-    """Score every complete cell and describe every built dataset, and write `scores.parquet`.
-
-    Cells that have not been run have no rows. One whose files do not agree with its manifest, or that was made with
-    other code, data or settings than are here now, is refused: it has no rows either, and the reason is printed and
-    kept in `refused.json` beside the scores, for the report.
-
-    Returns:
-        SCORE_SCHEMA, in order of `cells`.
-    """
-    layout = Layout(catalog.results)
-    cells = list(cells)
-    parts: list[pl.DataFrame] = [pl.DataFrame(schema=SCORE_SCHEMA)]
-    refused: dict[str, str] = {}
-    for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        folder = layout.dataset(dataset)
-        if not (folder / "card.json").is_file():
-            continue
-        parts.append(score_dataset(read_card(folder)))
-        complete = [c for c in cells if c.dataset == dataset and (layout.cell(c) / "manifest.json").is_file()]
-        if not complete:
-            continue
-        spec = catalog.dataset(dataset)
-        key = read_key(folder, equivalence(spec.equivalence))
-        for cell in complete:
-            try:
-                _refuse_stale(catalog, cell)
-                parts.append(score_cell(layout.cell(cell), cell, identify(catalog, cell), key, spec))
-            except UpkeepError as error:
-                refused[str(cell)] = error.problem
-                print(f"refused {cell}: {error}", file=sys.stderr)
-    scores = pl.concat(parts)
-    layout.scores.parent.mkdir(parents=True, exist_ok=True)
-    scores.write_parquet(layout.scores)
-    (layout.scores.parent / "refused.json").write_bytes(msgspec.json.encode(refused))
-    return scores
-
-
-def _refuse_stale(catalog: Catalog, cell: Cell) -> None:
-    """Refuse a cell that would be run again (`upkeep.identity`), or of which this cannot be told."""
-    path = Layout(catalog.results).cell(cell) / "manifest.json"
-    manifest = read_manifest(path.parent)
-    current, parts = identity_of(catalog, cell)
-    if manifest.identity != current:
-        old = manifest.identity_parts
-        raise UpkeepError(
-            "stale: made with other code, data or settings; run it again",
-            where=path,
-            expected=f"identity {current}",
-            found=f"identity {manifest.identity}; what differs: "
-            + ", ".join(sorted(name for name in parts | old if parts.get(name) != old.get(name))),
-            remedy=f"./upkeep cell {cell}",
-        )
-
-
-def refusals(catalog: Catalog) -> dict[str, str]:
-    """Cells that the last scoring refused, with the reason of each."""
-    path = Layout(catalog.results).scores.parent / "refused.json"
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, str]) if path.is_file() else {}

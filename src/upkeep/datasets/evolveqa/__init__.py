@@ -233,7 +233,7 @@ def _slices(state: State, format: str, options: Options) -> dict[str, str]:
         "format": format,
         "cutoff": state.cutoff,
         "change": f"{format}_{kind}",
-        "polarity": "none",
+        "polarity": "no_polarity",
         "hints": "none",
     }
 

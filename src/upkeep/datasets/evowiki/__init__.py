@@ -298,9 +298,9 @@ def _passages(golden: Sequence[tuple[str, str]], options: Options, measure: toke
 def popularity(views: int | None) -> str:
     """The paper's group of a page: the floor of log10 of its views, 0 and 1 as well as 5 and more taken together."""
     if views is None:
-        return "unknown"
+        return "popularity_unknown"
     magnitude = len(str(views)) - 1
-    return "0_1" if magnitude < 2 else "5_6" if magnitude > 4 else str(magnitude)
+    return "popularity_" + ("0_1" if magnitude < 2 else "5_6" if magnitude > 4 else str(magnitude))
 
 
 def _item(

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
-import yaml
 
-from upkeep.datasets import reading
 from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
 from upkeep.datasets.reading import Distinct, Faults
 from upkeep.errors import UpkeepError
+from upkeep.yaml_files import INPUT, read_yaml
 
 T = TypeVar("T")
 
+FORM = "records of the documented form"
 KINDS = ("legislators", "committees", "committee-membership")
 PARTIES = {"Democrat": "Democratic Party", "Republican": "Republican Party"}
 """Others are named as the records name them."""
@@ -138,27 +138,9 @@ def files(folder: Path, date: str) -> list[Path]:
     return found
 
 
-def _load(path: Path, kind: type[T], faults: Faults) -> T:
-    """A YAML file as records of a type.
-
-    Raises:
-        UpkeepError: with the line, it is no YAML; or with the item, it has another form.
-    """
-    text = reading.text(path, faults)
-    if text is None:
-        raise UpkeepError("not UTF-8", where=path, remedy="a snapshot lacks a file without it")
-    try:
-        return msgspec.convert(yaml.load(text, Loader=yaml.CSafeLoader), kind, strict=False)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise UpkeepError(f"not YAML: {error.problem}", where=f"{path}, line {line}", expected="a YAML file") from None
-    except msgspec.ValidationError as error:
-        raise UpkeepError(str(error), where=path, expected="records of the documented form") from None
-
-
 def _records(path: Path, kind: type[T], faults: Faults) -> Iterator[tuple[str, T]]:
     """(place, record) of a YAML list; a record of another form is a fault."""
-    for n, raw in enumerate(_load(path, list[dict[str, Any]], faults), 1):
+    for n, raw in enumerate(read_yaml(path, list[dict[str, Any]], expected=FORM, limits=INPUT), 1):
         try:
             yield f"{path}, item {n}", msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:
@@ -248,7 +230,7 @@ def read(folder: Path, date: str, faults: Faults) -> Snapshot:
     base, distinct = _Base(), Distinct(faults)
     people = [p for where, p in _records(people_file, Person, faults) if distinct(p.id.bioguide, where)]
     committees = [c for where, c in _records(committees_file, Committee, faults) if distinct(c.thomas_id, where)]
-    seats = _load(seats_file, dict[str, list[Member]], faults)
+    seats = read_yaml(seats_file, dict[str, list[Member]], expected=FORM, limits=INPUT, strict=False)
     titles = _titles(people)
     for person in people:
         if person.terms:

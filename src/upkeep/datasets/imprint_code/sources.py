@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from upkeep.datasets import reading
 from upkeep.datasets.imprint_code.notes import READERS, Block
 from upkeep.datasets.reading import Distinct, Faults
 from upkeep.errors import UpkeepError
+from upkeep.yaml_files import INPUT, convert, load
 
 FORM = "a folder with <library>/<version>-notes.rst or .md"
 _FILE = re.compile(r"(?P<version>v?\d[\w.+]*)-notes\.(?:rst|md)\Z")
@@ -150,11 +150,9 @@ def _dates(path: Path, sources: Sources, faults: Faults) -> dict[tuple[str, str]
     if not path.is_file():
         return {}
     sources.files["dates"] = path
-    text = reading.text(path, faults) or ""
-    try:
-        listed = msgspec.convert(yaml.load(text, Loader=yaml.BaseLoader) or {}, dict[str, dict[str, str]])
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UpkeepError(f"not dates: {error}", where=path, expected="{<library>: {<version>: <date>}}") from None
+    form = "{<library>: {<version>: <date>}}"
+    given = load(path, INPUT, plain=True) or {}
+    listed = convert(given, dict[str, dict[str, str]], path, expected=form)
     dates = {}
     for library, versions in listed.items():
         for version, text in versions.items():

@@ -27,8 +27,6 @@ from upkeep.datasets.store import Built, Context, Item
 from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
 
-NONE = "none"
-"""A slice's value where it does not apply."""
 SLICES = (
     *("family", "month", "temp_upd", "comp_rel", "comp_rel_kind"),
     *("salience", "bound_abs", "difficulty", "verdicts"),
@@ -239,7 +237,7 @@ def _items(asked: Sequence[Candidate], corpus: Corpus) -> list[Item]:
                 stream=corpus.stream.id,
                 text=one.question,
                 answers=one.answers,
-                slices={name: slices.get(name, NONE) for name in SLICES},
+                slices={name: slices.get(name, f"no_{name}") for name in SLICES},
                 outdated=one.outdated,
                 evidence=[corpus.stream.document_id(position) for position in one.evidence],
                 context=one.passages(corpus),
@@ -299,7 +297,7 @@ def _supporting(tables: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]) -> dict
     named = pl.concat(
         [
             by_probe.select("tokens", subset="slice_family"),
-            by_probe.filter(pl.col("slice_comp_rel") != NONE).select("tokens", subset="slice_comp_rel"),
+            by_probe.filter(pl.col("slice_comp_rel") != "no_comp_rel").select("tokens", subset="slice_comp_rel"),
         ]
     )
     means = named.group_by("subset").agg(pl.sum("tokens"), pl.len()).sort("subset")

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from upkeep.contract import Pair
@@ -23,6 +22,7 @@ from upkeep.datasets.prelude.library import Shelf, Text
 from upkeep.datasets.prelude.release import CONSISTENT, LABELS, UNKNOWN, Entry
 from upkeep.datasets.store import Built, Context, Stream
 from upkeep.errors import UpkeepError
+from upkeep.yaml_files import INPUT, read_yaml
 
 EXAMPLES = Path(__file__).parent / "examples.yaml"
 
@@ -161,7 +161,7 @@ def _examples(path: Path, asked: Set[str]) -> list[Pair]:
     Raises:
         UpkeepError: one has the setup of an item that is asked (keys of these: `asked`), whoever it is about.
     """
-    examples = msgspec.yaml.decode(path.read_bytes(), type=list[Example])
+    examples = read_yaml(path, list[Example], limits=INPUT)
     for number, example in enumerate(examples, 1):
         if leaks.key(example.setup) in asked:
             raise UpkeepError("an example is asked", where=f"{path}, example {number}", found=example.setup)
@@ -188,17 +188,17 @@ def _slices(entry: Entry, shelf: Shelf) -> dict[str, str]:
     book = shelf.book(entry.book)
     return {
         "label": entry.label,
-        "kind": UNKNOWN if entry.kind == UNKNOWN else f"{entry.label}_{entry.kind}",
+        "kind": "kind_unknown" if entry.kind == UNKNOWN else f"{entry.label}_{entry.kind}",
         "language": entry.language,
-        "generator": entry.generator,
-        "public": _named(book.public if entry.public is None else entry.public, "public", "not_public"),
-        "study": _named(entry.subset, "human_study", "training"),
+        "generator": "generator_unknown" if entry.generator == UNKNOWN else entry.generator,
+        "public": _named("public", book.public if entry.public is None else entry.public, "public", "not_public"),
+        "study": _named("study", entry.subset, "human_study", "training"),
         "book": book.id,
     }
 
 
-def _named(flag: bool | None, yes: str, no: str) -> str:
-    return UNKNOWN if flag is None else yes if flag else no
+def _named(slice: str, flag: bool | None, yes: str, no: str) -> str:
+    return f"{slice}_unknown" if flag is None else yes if flag else no
 
 
 def _statistics(entries: Sequence[Entry], shelf: Shelf) -> dict[str, float]:
@@ -208,7 +208,7 @@ def _statistics(entries: Sequence[Entry], shelf: Shelf) -> dict[str, float]:
     for entry in entries:
         slices: Mapping[str, str] = _slices(entry, shelf)
         for value in ("all", *slices.values()):
-            items[value] += value != UNKNOWN
+            items[value] += 1
             people.setdefault(value, set()).add((slices["book"], leaks.key(entry.character)))
     books = sorted({shelf.book(entry.book).id for entry in entries})
     totals = [value for value in ("english", "chinese", "public") if items[value]]

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from upkeep.datasets import leaks, prose, reading, tokens
 from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
+from upkeep.yaml_files import INPUT, read_yaml
 
 BOOKS = Path(__file__).parent / "books.yaml"
 LISTED = "books.yaml"
@@ -49,7 +49,7 @@ class Shelf:
 
 def load(path: Path = BOOKS) -> Shelf:
     """The shelf of a YAML list of books."""
-    return Shelf(msgspec.yaml.decode(path.read_bytes(), type=list[Book]))
+    return Shelf(read_yaml(path, list[Book], limits=INPUT))
 
 
 def files_of(folder: Path, books: Sequence[Book]) -> tuple[dict[str, list[Path]], list[Path]]:
@@ -97,10 +97,8 @@ def files_of(folder: Path, books: Sequence[Book]) -> tuple[dict[str, list[Path]]
 
 
 def _listed(path: Path) -> dict[str, str | list[str]]:
-    try:
-        return msgspec.yaml.decode(path.read_bytes(), type=dict[str, str | list[str]])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UpkeepError(str(error), where=path, expected="`title: file`, or `title: [file, file]`") from None
+    form = "`title: file`, or `title: [file, file]`"
+    return read_yaml(path, dict[str, str | list[str]], expected=form, limits=INPUT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,201 @@
+"""Every benchmark runs and prints its table: each is started at its smallest size. How fast it is is not judged."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from conftest import CACHE, ROOT, copy_repository
+from test_scoring import line, write_cell
+from upkeep.catalog import Catalog
+from upkeep.contract import ContextUse, DatasetCard, Prediction, Retrieved
+from upkeep.integrity import fingerprint, write_sealed
+from upkeep.paths import Layout
+
+FOLDER = ROOT / "benchmarks"
+PREFIX = ["--intervals", "2", "--questions", "3", "--chunk-tokens", "100", "--orders"]
+
+
+def start(name: str, *options: str | Path, python: str | Path = sys.executable) -> tuple[int, list[list[str]]]:
+    """A benchmark's exit status and the rows of its first table."""
+    done = subprocess.run(
+        [python, FOLDER / f"{name}.py", *options],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"UPKEEP_CACHE": str(CACHE), "PYTHONPATH": str(ROOT / "src")},
+        timeout=900,
+    )
+    assert "Traceback" not in done.stderr, done.stdout[-2000:] + done.stderr[-4000:]
+    lines = done.stdout[done.stdout.find("|") :].partition("\n\n")[0].splitlines()
+    head, rule, *rows = [[value.strip() for value in one.strip("|").split("|")] for one in lines]
+    assert all(re.fullmatch(":?-+:?", value) for value in rule), done.stdout
+    assert rows and all(len(row) == len(head) for row in rows), done.stdout
+    return done.returncode, rows
+
+
+def number(text: str) -> float:
+    """The number that a value begins with: `8.9`, `1,014,000`, `100.0%`."""
+    return float(text.split()[0].rstrip("%").replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "rows", "columns"),
+    [
+        ("validation", ["2000"], 3, (1, 2, 3)),
+        ("scoring", ["--predictions", "1", "--streams", "1"], 2, (1, 2, 4, 5)),
+        ("dag", ["--cells", "1"], 1, (0, 1, 2)),
+        ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
+        ("prefix", [*PREFIX, "the suite's order", "random order"], 2, (1, 2, 3, 4)),
+        pytest.param(
+            "prefix", [*PREFIX, "no prefix cache", "--engine", "vllm"], 1, (1, 2, 3, 4), marks=pytest.mark.vllm
+        ),
+        ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1"], 2, (0, 2, 3)),
+        pytest.param("cluster", ["--few", "1", "--cells", "2"], 3, (0, 2, 3, 4), marks=pytest.mark.slurm),
+    ],
+    ids=lambda value: "vllm" if "vllm" in str(value) else None,
+)
+def test_every_benchmark_prints_a_table_of_positive_numbers(
+    request: pytest.FixtureRequest, name: str, options: list[str], rows: int, columns: tuple[int, ...]
+) -> None:
+    python = request.getfixturevalue("vllm_python") if "vllm" in options else sys.executable
+    status, found = start(name, *options, python=python)
+    assert status == 0 and len(found) == rows
+    assert all(number(row[column]) > 0 for row in found for column in columns), found
+
+
+def test_no_benchmark_is_left_out_here_or_on_the_page() -> None:
+    there = {path.stem for path in FOLDER.glob("*.py")}
+    assert there == set(re.findall(r"benchmarks/([a-z]+)\.py", (FOLDER / "README.md").read_text()))
+    assert there == {name for name in there if f'"{name}"' in Path(__file__).read_text()}
+
+
+def test_each_index_of_the_corpus_holds_the_pieces_that_the_articles_gave() -> None:
+    status, found = start("corpus", "--gigabytes", "0.001", "--articles", "40", "--embedded", "3")
+    figures = {(step, what): number(value) for step, _, what, value in found}
+    assert status == 0 and {step for step, _ in figures} == {"dump", "chunks", "bm25", "dense"}
+    assert figures["dump", "facts"] > 100
+    assert figures["chunks", "pieces"] == figures["bm25", "pieces"] == figures["dense", "pieces"] >= 40
+    assert figures["dense", "vectors a piece"] >= 1 and min(figures.values()) >= 0
+
+
+@pytest.mark.vllm
+def test_both_engines_reply_the_same(tmp_path: Path) -> None:
+    root = copy_repository(tmp_path)
+    status, found = start("engines", "--runtime", "process", "--root", root, "--datasets", "imprint_code_mini")
+    assert (status, found) == (0, [["imprint_code_mini", "240", "100.0%"]])
+
+
+# ---------------------------------------------------------------- whether methods differ for the right reasons
+
+QUESTIONS = 40
+KNOWN = {
+    ("stable", "none"): "right",
+    ("evolved", "before_cutoff"): "right",
+    ("evolved", "after_cutoff"): "old",
+    ("uncharted", "none"): "wrong",
+}
+"""Of questions of a level that changed then, what the model says that is asked without any document."""
+FOUND = {"rag_bm25/k1": 10, "rag_bm25/k3": 25, "rag_bm25/k10": 27}
+"""Of the questions, those whose evidence a method retrieves."""
+
+
+def write_dataset(root: Path, name: str) -> None:
+    """Questions with one piece of evidence each, in the first of two documents."""
+    folder = Layout(root / "results").dataset(name)
+    folder.mkdir(parents=True)
+    ids = [f"q{n:02}@1" for n in range(QUESTIONS)]
+    kinds = [list(KNOWN)[n % len(KNOWN)] for n in range(QUESTIONS)]
+    choices = [["right", "old", "wrong"]] * QUESTIONS if name == "oaks_novel_changes" else [None] * QUESTIONS
+    pl.DataFrame({"document_id": ["d0", "d1"], "position": [0, 1]}).write_parquet(folder / "documents.parquet")
+    pl.DataFrame(
+        {"probe_id": ids, "question_id": [id[:3] for id in ids], "position": 1, "form": "short", "options": choices},
+        schema_overrides={"options": pl.List(pl.String)},
+    ).write_parquet(folder / "probes.parquet")
+    pl.DataFrame(
+        {
+            "probe_id": ids,
+            "answers": [["right"]] * QUESTIONS,
+            "outdated": [["old"]] * QUESTIONS,
+            "evidence": [["d0"]] * QUESTIONS,
+            "phase": 1,
+            "slice_level": [level for level, _ in kinds],
+            "slice_changed": [changed for _, changed in kinds],
+            "slice_hop_number": "1",
+            "slice_changes": ["sparse" if n % 2 else "frequent" for n in range(QUESTIONS)],
+        }
+    ).write_parquet(folder / "gold.parquet")
+    card = DatasetCard(
+        dataset=name,
+        label="",
+        source="",
+        licence="",
+        tokenizer="",
+        chunk_tokens=1,
+        streams=1,
+        documents=2,
+        probes=QUESTIONS,
+        questions=QUESTIONS,
+        slices={},
+        statistics={},
+        stands_for=None,
+        content_sha256="0" * 64,
+        files={path.name: fingerprint(path) for path in folder.glob("*.parquet")},
+    )
+    write_sealed(folder / "card.json", card)
+
+
+def reply(dataset: str, method: str, n: int) -> Prediction:
+    """What a method that reads well says to a question."""
+    retrieved = [Retrieved(id="d0", score=1.0, rank=1)] if n < FOUND.get(method, 0) else []
+    if dataset == "oaks_novel_changes":
+        answer = "right" if n % 2 else "old"
+    elif method in ("oracle/default", "long_context/default") or retrieved:
+        answer = "right"
+    else:
+        answer = KNOWN[list(KNOWN)[n % len(KNOWN)]] if dataset == "evowiki_mini" else "wrong"
+    return line(f"q{n:02}@1", answer, retrieved=retrieved, context=ContextUse(documents=1))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone whose suite `mini` has run."""
+    root = copy_repository(tmp_path_factory.mktemp("sense"))
+    catalog = Catalog(root)
+    cells = [cell for cell in catalog.cells(catalog.suite("mini")) if cell.model == "pico"]
+    for dataset in {cell.dataset for cell in cells}:
+        write_dataset(root, dataset)
+    for cell in cells:
+        replies = [reply(cell.dataset, f"{cell.method}/{cell.variant}", n) for n in range(QUESTIONS)]
+        write_cell(Layout(catalog.results).cell(cell), replies)
+    return root
+
+
+def test_methods_that_differ_for_the_right_reasons_are_seen_to(finished: Path) -> None:
+    status, found = start("sense", "--root", finished)
+    assert [row for row in found if row[-1] != "yes"] == [] and status == 0
+    assert len(found) == 28
+
+
+def test_a_cell_that_was_not_run_ends_the_table_without_a_traceback(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, root := tmp_path / "root")
+    shutil.rmtree(root / "results/cells/oaks_novel_changes")
+    status, found = start("sense", "--root", root)
+    assert (status, len(found)) == (1, 26)
+
+
+def test_methods_that_do_not_differ_are_seen_not_to(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, root := tmp_path / "root")
+    for cell in (root / "results/cells").glob("*/closed_book/default/pico"):
+        shutil.rmtree(cell)
+        shutil.copytree(cell.parents[2] / "oracle/default/pico", cell)
+    status, found = start("sense", "--root", root)
+    assert status == 1
+    above = [row for row in found if "`oracle` above `closed_book`" in row[0]]
+    assert len(above) == 7 and all(row[1:] == ["+0.0 [+0.0, +0.0]", "**no**"] for row in above)

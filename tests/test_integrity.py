@@ -1,0 +1,125 @@
+"""Fingerprints, seals, and hashes that are computed once for each state of a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from upkeep import integrity
+from upkeep.contract import Fingerprint, Sealed
+from upkeep.files import hash_file
+from upkeep.integrity import Damaged, Hashes, Missing, fingerprint, read_sealed, verify_files, write_sealed
+
+LONG_AGO = 10**18
+
+
+class Sealing(Sealed, frozen=True, kw_only=True):
+    number: float
+    files: dict[str, Fingerprint] = msgspec.field(default_factory=dict)
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are read to be hashed, one after the other; all count as large."""
+    read: list[Path] = []
+
+    def counting(path: Path, *, links: bool = True) -> str:
+        read.append(path)
+        return hash_file(path, links=links)
+
+    monkeypatch.setattr(integrity, "hash_file", counting)
+    monkeypatch.setattr(integrity, "REMEMBERED_BYTES", 1)
+    monkeypatch.setattr(integrity, "SETTLED_NS", -(10**12))
+    return read
+
+
+def test_a_large_file_is_read_once_for_all_processes_until_it_changes(tmp_path: Path, hashed: list[Path]) -> None:
+    weights, known = tmp_path / "weights", tmp_path / "hashes"
+    weights.write_bytes(b"one")
+    first = Hashes(known).of(weights)
+    assert Hashes(known).of(weights) == first == hash_file(weights)
+    assert len(hashed) == 1
+    stat = weights.stat()
+    weights.write_bytes(b"two")
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the same size and time: the time of change tells
+    assert Hashes(known).of(weights) == hash_file(weights) != first
+    assert len(hashed) == 2
+    assert Hashes(None).of(weights) == hash_file(weights)
+    assert len(hashed) == 3, "with --verify nothing is believed"
+
+
+def test_a_file_that_has_just_changed_is_read_again(
+    tmp_path: Path, hashed: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrity, "SETTLED_NS", 2 * 10**9)
+    hashes, path = Hashes(tmp_path / "hashes"), tmp_path / "new"
+    path.write_bytes(b"one")
+    assert hashes.of(path) == hashes.of(path)
+    assert len(hashed) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"nonsense", None])
+def test_a_damaged_note_of_a_hash_is_no_hash(tmp_path: Path, hashed: list[Path], content: bytes | None) -> None:
+    path, known = tmp_path / "weights", tmp_path / "hashes"
+    path.write_bytes(b"one")
+    Hashes(known).of(path)
+    (note,) = known.rglob("*.json")
+    note.write_bytes(note.read_bytes().replace(b"a", b"b") if content is None else content)
+    assert Hashes(known).of(path) == hash_file(path)
+    assert len(hashed) == 2
+
+
+def test_a_note_of_another_file_says_nothing_of_this_one(tmp_path: Path, hashed: list[Path]) -> None:
+    one, two, known = tmp_path / "one", tmp_path / "two", Hashes(tmp_path / "hashes")
+    one.write_bytes(b"one")
+    two.write_bytes(b"two")
+    known.of(one), known.of(two)
+    first, second = (tmp_path / "hashes").rglob("*.json")
+    a, b = first.read_bytes(), second.read_bytes()
+    first.write_bytes(b), second.write_bytes(a)
+    again = Hashes(tmp_path / "hashes")
+    assert (again.of(one), again.of(two)) == (hash_file(one), hash_file(two))
+
+
+@pytest.mark.parametrize("number", [3, 3.0, 0.1, -0.0, 1e300])
+def test_what_is_sealed_is_read_again(tmp_path: Path, number: float) -> None:
+    written = write_sealed(tmp_path / "record.json", Sealing(number=number))
+    assert read_sealed(tmp_path / "record.json", Sealing, "remedy") == written
+
+
+def test_a_record_that_was_changed_names_the_way_to_make_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_sealed(path, Sealing(number=1.5))
+    path.write_bytes(path.read_bytes().replace(b"1.5", b"2.5"))
+    with pytest.raises(Damaged, match="not the record that was written") as caught:
+        read_sealed(path, Sealing, "./upkeep again")
+    assert caught.value.remedy == "./upkeep again"
+    path.unlink()
+    with pytest.raises(Missing):
+        read_sealed(path, Sealing, "./upkeep again")
+
+
+def test_a_file_of_another_size_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    files = {"file": fingerprint(path)}
+    verify_files(tmp_path, files, "remedy")
+    monkeypatch.setattr(integrity, "hash_file", lambda *_, **__: pytest.fail("it was read"))
+    os.truncate(path, 1 << 40)
+    with pytest.raises(Damaged, match="not the file that was written"):
+        verify_files(tmp_path, files, "remedy")
+
+
+@pytest.mark.parametrize("name", ["../file", "/etc/passwd", "a/../../file"])
+def test_no_record_leads_out_of_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Damaged, match="outside the folder"):
+        verify_files(tmp_path, {name: Fingerprint(size=0, sha256="0" * 64)}, "remedy")
+
+
+def test_a_value_that_no_record_holds_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        write_sealed(tmp_path / "r.json", Sealing(number=1.0, files={"a": Fingerprint(size=-1, sha256="0" * 64)}))
+    assert not (tmp_path / "r.json").exists()
