@@ -103,6 +103,14 @@ AFTER
 """
 
 
+ENGINE = """
+import json, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(json.load(open(sys.argv[1]))["socket"])
+sys.stdin.read()
+"""
+
+
 class ScriptedRuntime:
     """Starts a plain Python process that plays the container.
 
@@ -125,6 +133,7 @@ class ScriptedRuntime:
     ) -> None:
         self.fault, self.at, self.once, self.starts = fault, at, once, 0
         self.launches: list[Launch] = []
+        self.engines: list[Launch] = []
         source = CONTAINER.replace("EXTRA", extra).replace("AFTER", after)
         self.source = f"RAW = lambda raw, record: {raw}\n{source}"
 
@@ -135,11 +144,24 @@ class ScriptedRuntime:
         return str(path)
 
     def start(self, prepared: Prepared, launch: Launch) -> Handle:
+        if launch.arguments:
+            return self.start_engine(launch)
         fault = self.fault if not (self.once and self.starts) else "none"
         self.starts += 1
         self.launches.append(launch)
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", self.source, launch.inputs["cell"] / "cell.json", fault, str(self.at)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        return Handle(process, launch.log, process.kill)
+
+    def start_engine(self, launch: Launch) -> Handle:
+        """An engine that nobody asks: scripted containers make up their answers."""
+        self.engines.append(launch)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", ENGINE, launch.inputs["cell"] / "cell.json"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -182,9 +204,12 @@ class RunnerRuntime(ScriptedRuntime):
     """Starts the real runner of cells, with the engine that is installed beside these tests."""
 
     def start(self, prepared: Prepared, launch: Launch) -> Handle:
-        methods = launch.inputs["cell"].parents[7] / "methods"
+        command = [sys.executable, *launch.arguments]
+        if not launch.arguments:
+            methods = launch.inputs["cell"].parents[7] / "methods"
+            command += ["-m", "upkeep.cell", launch.inputs["cell"] / "cell.json", methods]
         process = subprocess.Popen(
-            [sys.executable, "-m", "upkeep.cell", launch.inputs["cell"] / "cell.json", methods],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -82,7 +82,8 @@ def test_two_runs_give_the_same_bytes(catalog: Catalog) -> None:
     cell = Cell(BABI, "rag_bm25", "k2", "tiny")
     first = run_cell(catalog, cell)
     before = content(catalog, cell)
-    second = run_cell(catalog, cell, force=True)
+    second = run_cell(catalog, cell, ask="everything")
+    assert second.measured["other_answers"] == 0 and second.measured["new_replies"] > 100
     assert content(catalog, cell) == before
     assert first.identity == second.identity and first.start != second.start
 
@@ -113,7 +114,7 @@ def test_vllm_answers_as_transformers_does_and_the_same_twice(catalog: Catalog) 
     on_vllm, on_transformers = (Cell(BABI, "long_context", "default", model) for model in ("tiny-vllm", "tiny"))
     manifest = run_cell(catalog, on_vllm)
     first = content(catalog, on_vllm)
-    run_cell(catalog, on_vllm, force=True)
+    run_cell(catalog, on_vllm, ask="everything")
     assert content(catalog, on_vllm) == first
     assert manifest.environment.engine == "vllm" and manifest.measured["cached_prompt_tokens"] > 0
     run_cell(catalog, on_transformers)
@@ -130,7 +131,7 @@ def test_a_memory_is_the_same_whether_or_not_later_documents_exist(catalog: Cata
     whole = memories(layout.memory(artifact))
     shorter = "oaks_babi_first_half"
     copy_first_half(layout, BABI, shorter, catalog)
-    run_cell(catalog, half := ArtifactCell(shorter, "memory_scaffold", "budget256", "tiny"))
+    run_cell(catalog, half := ArtifactCell(shorter, "memory_scaffold", "budget256", "tiny"), ask="everything")
     assert memories(layout.memory(half)) == {key: text for key, text in whole.items() if key[1] < 5}
 
 
@@ -140,10 +141,10 @@ def test_cells_of_a_batch_share_one_engine_and_answer_the_same_bytes(catalog: Ca
     cells = [Cell(BABI, method, variant, model) for method, variant in SHARING[: 3 if model == "tiny" else 2]]
     batch = Batch("together", tuple(cells))
     layout = Layout(catalog.results)
-    alone = {job: run_cell(catalog, job) for job in cells}
+    alone = {job: run_cell(catalog, job, ask="everything") for job in cells}
     files = {cell: content(catalog, cell) for cell in cells}
     shutil.rmtree(layout.results / "cells")
-    together = run_batch(catalog, batch)
+    together = run_batch(Catalog(catalog.root, None, {"fresh": "true"}), batch)
     assert {cell: content(catalog, cell) for cell in cells} == files
     assert {job: m.usage for job, m in together.items()} == {job: m.usage for job, m in alone.items()}
     assert {m.environment.engine for m in together.values()} == {alone[cells[0]].environment.engine}

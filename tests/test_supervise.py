@@ -432,14 +432,19 @@ def test_missing_gpu_is_refused_before_anything_starts(catalog: Catalog, monkeyp
     assert run_cell(catalog, Cell("toy", "echo", "a", "m"), runtime=ScriptedRuntime()).usage.calls == RECORDS
 
 
-def test_container_gets_what_its_model_needs(catalog: Catalog) -> None:
+def test_the_engines_container_gets_what_the_model_needs_and_the_methods_what_the_method_needs(
+    catalog: Catalog,
+) -> None:
     catalog = add_model(catalog, gpus=0)
     add_weights(catalog)
     card = catalog.root / "models/m.yaml"
     card.write_text(card.read_text().replace("{label", "{resources: {memory_gb: 6, pids: 1024}, label"))
     runtime = ScriptedRuntime()
     run_cell(Catalog(catalog.root), Cell("toy", "echo", "a", "m"), runtime=runtime)
-    assert [(one.resources.memory_gb, one.resources.pids) for one in runtime.launches] == [(6, 1024)]
+    given = [
+        [(one.resources.memory_gb, one.resources.pids) for one in kind] for kind in (runtime.launches, runtime.engines)
+    ]
+    assert given == [[(4, 512)], [(6, 1024)]]
 
 
 def test_unexpected_error_leaves_no_job_running(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ class Catalog:
             config = msgspec.structs.replace(config, **_given(own))
         overrides = {
             name: value
-            for name in ("suite", "model", "runtime", "base_image", "results", "cache", "verify")
+            for name in ("suite", "model", "runtime", "base_image", "results", "cache", "fresh", "verify")
             if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
         }
         try:

@@ -18,6 +18,7 @@ from upkeep.host.lifeline import await_orphans, followed, leading
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import Manifest
+    from upkeep.gateway.record import Asking
     from upkeep.host.runtimes import Runtime
     from upkeep.report.edits import Edit
 
@@ -70,6 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     run.add_argument("--cores", default="all", help="cores to use at once")
     run.add_argument("-n", "--dry-run", action="store_true", help="say what would be run")
+
+    refresh = command("refresh", _refresh, "bring stale cells up to date by the replies on record, without any model")
+    refresh.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    refresh.add_argument("--cores", default="all", help="cores to use at once")
+
+    record = command("record", _record, "the replies on record: of which engines, and what would answer a cell")
+    record.add_argument("what", nargs="?", choices=["list", "why", "export", "import", "prune"], default="list")
+    record.add_argument("name", nargs="?", help="`why`: a cell; `export`, `import`: a file")
 
     setup = command("setup", _setup, "all that could need a network, and nothing else: afterwards a suite runs offline")
     setup.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
@@ -143,11 +152,15 @@ def _parser() -> argparse.ArgumentParser:
     report = command("report", _report, "tables, figures and the page from the scores")
     report.add_argument("--suite")
 
-    for one in (run, setup, status, cell, artifact, score, report):
+    for one in (run, cell):
+        one.add_argument(
+            "--fresh", action="store_true", help="ask the models everything again, and say how many answers differ"
+        )
+    for one in (run, setup, refresh, status, cell, artifact, score, report):
         one.add_argument(
             "--verify", action="store_true", help="hash every file again, also large ones that have not changed since"
         )
-    for one in (run, setup, plan, doctor, status, logs, score, report):
+    for one in (run, refresh, setup, plan, doctor, status, logs, score, report):
         one.add_argument(
             "--model", help="in place of every model of the suite: one of `list models`, a folder, ORG/NAME, or a URL"
         )
@@ -181,8 +194,9 @@ def _chosen(arguments: argparse.Namespace) -> dict[str, str]:
     chosen = {}
     if suite := getattr(arguments, "suite", None):
         chosen["suite"] = suite  # its seed and trials are part of what its cells are
-    if getattr(arguments, "verify", False):
-        chosen["verify"] = "true"
+    for name in ("verify", "fresh"):
+        if getattr(arguments, name, False):
+            chosen[name] = "true"
     if model := getattr(arguments, "model", None):
         from upkeep.new import card_of
 
@@ -210,6 +224,7 @@ def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Names
 @_alone
 def _run(arguments: argparse.Namespace) -> int:
     """A suite through Snakemake; where cells failed, the tables of the others all the same."""
+    from upkeep.batches import batches
     from upkeep.host.gpus import require_gpus
     from upkeep.host.runtimes import detect
     from upkeep.paths import Layout
@@ -228,9 +243,20 @@ def _run(arguments: argparse.Namespace) -> int:
     print(f"runtime: {runtime.describe()}", flush=True)
     begin = time.monotonic()
     before = _stamp(Layout(catalog.results).report)
+    again: list[str] = []
+    if catalog.config.fresh:
+        again = ["--forcerun", *(f"batch {batch.name}" for batch in batches(catalog, cells))]
     finished = _snakemake(
         arguments,
-        ["--config", f"suite={name}", "--cores", arguments.cores, *(["-n"] if arguments.dry_run else []), "all"],
+        [
+            *again,
+            "--config",
+            f"suite={name}",
+            "--cores",
+            arguments.cores,
+            *(["-n"] if arguments.dry_run else []),
+            "all",
+        ],
         runtime,
     )
     if arguments.dry_run:
@@ -291,6 +317,47 @@ def _setup(arguments: argparse.Namespace) -> int:
     return code
 
 
+@_alone
+def _refresh(arguments: argparse.Namespace) -> int:
+    """Datasets, images and weights as for a run; then every stale cell, as far as the record answers."""
+    from upkeep.host.refresh import refresh
+    from upkeep.host.runtimes import detect
+
+    catalog = _catalog(arguments)
+    name = arguments.suite or catalog.config.suite
+    runtime = detect(catalog)
+    rest = ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"]
+    if code := _snakemake(arguments, rest, runtime):
+        return code
+    found = refresh(_catalog(arguments), name)
+    print(found.summary())
+    return 1 if found.failed else 0
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from upkeep.gateway import transfer
+
+    catalog = _catalog(arguments)
+    if arguments.what in ("why", "export", "import") and arguments.name is None:
+        raise UpkeepError(
+            f"`record {arguments.what}` needs a name: {'a cell' if arguments.what == 'why' else 'a file'}"
+        )
+    match arguments.what:
+        case "list":
+            lines = transfer.listing(catalog)
+        case "why":
+            lines = transfer.why(catalog, arguments.name)
+        case "export":
+            lines = transfer.export(catalog, Path(arguments.name))
+        case "import":
+            lines = transfer.take_in(catalog, Path(arguments.name))
+        case _:
+            lines = transfer.prune(catalog)
+    for line in lines:
+        print(line)
+    return 0
+
+
 def _vllm_python(arguments: argparse.Namespace) -> Path:
     """The interpreter of an environment with vLLM for the CPU, which the tests of that engine use."""
     from upkeep.host.environments import ensure_environment
@@ -334,7 +401,8 @@ def _cell(arguments: argparse.Namespace) -> int:
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
     with continued(traces(catalog, cell)):
-        manifest = run_cell(catalog, cell, force=arguments.force)
+        ask: Asking = "everything" if catalog.config.fresh else "unknown"
+        manifest = run_cell(catalog, cell, force=arguments.force, ask=ask)
     print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
     return _failed([manifest])
 

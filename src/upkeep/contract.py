@@ -634,6 +634,8 @@ class Config(Record, frozen=True, kw_only=True):
     models: dict[str, str] = {}
     """Model id -> local folder of its weights."""
     offline: bool = False
+    fresh: bool = False
+    """Ask models everything again, whatever the record of replies holds."""
     verify: bool = False
     """Hash every file again, also large ones that have not changed since they were hashed on this machine."""
     proxy: str | None = None

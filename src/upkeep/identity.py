@@ -106,6 +106,7 @@ CONFIG: Fields = {
     "prompts": "content",
     "models": "content",
     "offline": "out",
+    "fresh": "out",
     "verify": "out",
     "proxy": "out",
 }

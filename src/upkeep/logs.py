@@ -108,6 +108,8 @@ def logs_of(catalog: Catalog, name: str) -> list[JobLogs]:
             places += [Log("SLURM job", path) for path in sorted(logs.rglob(f"{glob.escape(status.job)}.log"))]
         if batch is not None and of != "trained":
             places += [Log("batch", layout.log("batches", batch)), Log("engine", layout.log("engines", batch))]
+        if (own := layout.log("engines", name)).is_file():
+            places.append(Log("engine of its own", own))
         found.append(JobLogs(of, name, status, places[::-1]))
     return found
 

@@ -61,6 +61,11 @@ class Layout:
         """Folder of the lock that a run on one machine holds."""
         return self.results / "run"
 
+    @property
+    def record(self) -> Path:
+        """The record of replies: what engines answered, by engine and by content of the requests."""
+        return self.results / "record"
+
     def ledger(self, model: str) -> Path:
         """What a model's endpoint has cost, request by request, over all runs."""
         return self.results / "endpoints" / model / "ledger.jsonl"

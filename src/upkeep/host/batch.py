@@ -9,6 +9,7 @@ from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
 from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
+from upkeep.gateway.record import Asking
 from upkeep.host.lifeline import stoppable
 from upkeep.host.runtimes import detect
 from upkeep.host.share import SharedEngine
@@ -34,6 +35,7 @@ def run_batch(
     """
     runtime = runtime or detect(catalog)
     limits = limits or Limits()
+    ask: Asking = "everything" if catalog.config.fresh else "unknown"
     manifests: dict[Job, Manifest] = {}
     failed: dict[Job, UpkeepError] = {}
     log = Layout(catalog.results).log("engines", batch.name)
@@ -45,7 +47,9 @@ def run_batch(
                 failed[job] = UpkeepError(f"{job}: the memory that it reads could not be made", where=memory)
                 continue
             try:
-                manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)
+                manifests[job] = run_cell(
+                    catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared, ask=ask
+                )
                 print(f"{job}: {manifests[job].outcomes}", flush=True)
             except UpkeepError as error:
                 failed[job] = error

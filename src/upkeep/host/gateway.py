@@ -22,6 +22,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.endpoint import Ask, Failed, Refused, Told, frame, receive
 from upkeep.errors import UpkeepError, kind_of
+from upkeep.gateway.record import Asking
 from upkeep.host.endpoints.client import Client
 from upkeep.host.endpoints.replies import Reply
 from upkeep.host.endpoints.terms import require_endpoint
@@ -40,18 +41,19 @@ GRACE_S = 30.0
 
 
 @contextlib.contextmanager
-def gateway(catalog: Catalog, model: str, record: Path) -> Iterator[Path]:
+def gateway(catalog: Catalog, model: str, record: Path, ask: Asking = "unknown") -> Iterator[Path]:
     """Serve a job's container; yields the folder with `engine.sock`.
 
     Args:
         record: takes a line for every request (`upkeep.host.endpoints.record.Request`).
+        ask: what is sent: requests whose replies are not kept, all, or none.
 
     Raises:
         UpkeepError: there is no key or no budget; or, in place of the error that ends the block, why the endpoint
             failed, if it did.
     """
     with _place() as folder:
-        server = _Server(catalog, model, record, folder / SOCKET)
+        server = _Server(catalog, model, record, ask, folder / SOCKET)
         thread = threading.Thread(target=server.run, name=f"gateway of {model}", daemon=True)
         thread.start()
         patience = 0.0
@@ -82,11 +84,13 @@ def _place() -> Iterator[Path]:
 class _Server:
     """The gateway's thread."""
 
-    def __init__(self, catalog: Catalog, model: str, record: Path, socket: Path) -> None:
-        require_endpoint(catalog, model)
+    def __init__(self, catalog: Catalog, model: str, record: Path, ask: Asking, socket: Path) -> None:
+        if ask != "nothing":
+            require_endpoint(catalog, model)
         spec = catalog.model(model)
         self.failure: UpkeepError | None = None
         self._catalog, self._model, self._record, self._socket = catalog, model, record, socket
+        self._ask = ask
         assert spec.endpoint is not None
         self._limit = min(
             math.ceil(spec.context_length / spec.endpoint.tokens_per_byte) + OVERHEAD_BYTES, wire.MAX_FRAME
@@ -130,7 +134,7 @@ class _Server:
     async def _main(self) -> None:
         self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
         self._room = asyncio.Semaphore(self._ahead)
-        async with Client(self._catalog, self._model, self._record) as self._client:
+        async with Client(self._catalog, self._model, self._record, self._ask) as self._client:
             server = await asyncio.start_unix_server(self._serve, self._socket, backlog=CONNECTIONS)
             self._socket.chmod(0o666)  # the container's user may be another one
             self._started.set()

@@ -1,7 +1,7 @@
-"""An engine that the cells of a batch use one after the other, in a container of its own.
+"""An engine in a container of its own, which the cells of a batch use one after the other.
 
-Loading a large model takes longer than many a cell; so it is loaded once. Cells reach it through a Unix socket in a
-folder that they see read-only, and nothing else connects the containers.
+Loading a large model takes longer than many a cell; so it is loaded once, when there is first something to ask it. Only
+the gateway reaches it (`upkeep.gateway.cells`), through a Unix socket in a folder of the host's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,7 @@ import msgspec
 
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
+from upkeep.gateway.record import Replies
 from upkeep.host.runtimes import Handle, Launch, Prepared
 from upkeep.host.scratch import Scratch, place_for_socket
 
@@ -74,6 +76,7 @@ class SharedEngine:
         self._scratch = self._made.path
         self._scratch.chmod(0o755)
         self._starts = 0
+        self._replies: Replies | None = None
 
     def __enter__(self) -> SharedEngine:
         return self
@@ -81,16 +84,30 @@ class SharedEngine:
     def __exit__(self, *_: object) -> None:
         self._stop()
         self._made.close()
+        if self._replies is not None:
+            self._replies.close()
 
-    def folder(self, wanted: Wanted) -> Path:
+    def replies(self, record: Path, parts: dict[str, str], model: str) -> Replies:
+        """The kept replies of the engine that `parts` describe."""
+        if self._replies is None or self._replies.parts != parts:
+            if self._replies is not None:
+                self._replies.close()
+            self._replies = Replies(record, parts, model)
+        self._replies.refresh()
+        return self._replies
+
+    def folder(self, wanted: Wanted, given_up: Callable[[], bool] = lambda: False) -> Path:
         """The folder with the socket of the engine that a cell needs, which is ready to answer.
 
+        Args:
+            given_up: whether nobody waits for it any more.
+
         Raises:
-            UpkeepError: it does not start; with the end of what it printed.
+            UpkeepError: it does not start, with the end of what it printed; or nobody waits any more.
         """
         if self._wanted is None or not self._wanted.same_engine(wanted) or self._ended():
             self._stop()
-            self._start(wanted)
+            self._start(wanted, given_up)
         return self._output
 
     def _ended(self) -> bool:
@@ -105,7 +122,7 @@ class SharedEngine:
             self._handle.process.wait(LOSS_S)
         return self._ended()
 
-    def _start(self, wanted: Wanted) -> None:
+    def _start(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
         self._starts += 1
         self._output = self._scratch / str(self._starts)
         self._output.mkdir()
@@ -133,9 +150,9 @@ class SharedEngine:
                 arguments=("-m", "upkeep.cell.engines.serve", f"{self._runtime.path_of('cell', cell)}/cell.json"),
             ),
         )
-        self._await(wanted)
+        self._await(wanted, given_up)
 
-    def _await(self, wanted: Wanted) -> None:
+    def _await(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
         """Wait until the socket is there, which is when the model is loaded."""
         assert self._handle is not None
         deadline = time.monotonic() + self._patience
@@ -149,6 +166,8 @@ class SharedEngine:
                     found=f"{reason}\n{self._handle.tail(15)}",
                     kind="engine",
                 )
+            if given_up():
+                raise UpkeepError(f"nobody waits for the engine of {wanted.description.model!r}", kind="interrupted")
             if time.monotonic() > deadline:
                 raise UpkeepError(
                     f"the engine of {wanted.description.model!r} did not start in {self._patience:g} s",

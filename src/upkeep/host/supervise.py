@@ -39,9 +39,9 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.files import digest, locked, open_regular, remove, storing
+from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host import publish, slurm
 from upkeep.host.collected import Collected
-from upkeep.host.endpoints.record import measured
 from upkeep.host.endpoints.terms import endpoint_version, require_endpoint
 from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks, worked_examples
 from upkeep.host.gpus import require_gpus
@@ -50,6 +50,7 @@ from upkeep.host.runtimes import Handle, Launch, Prepared, detect
 from upkeep.host.share import SharedEngine, Wanted
 from upkeep.host.status import Reporter, now
 from upkeep.host.watch import Failed, Limits, Watch, kind_of_status
+from upkeep.host.way import NoModel, ToEndpoint, ToEngine, Way
 from upkeep.identity import describe, identity, resources
 from upkeep.integrity import read_sealed, write_sealed
 from upkeep.paths import Layout
@@ -63,6 +64,8 @@ Kind = Literal["cells", "memories", "trained"]
 RETRIES = 2
 """Further attempts after one that ended early but got further than the one before."""
 MINUTE_S = 60.0
+TOLD = 20
+"""Answers that differ from those before, of a cell, which are named."""
 SILENT_END = "it ended without a word: its supervisor was killed, or could not write its end, as on a disk without room"
 
 
@@ -91,6 +94,7 @@ def run_cell(
     limits: Limits | None = None,
     retries: int = RETRIES,
     shared: SharedEngine | None = None,
+    ask: Asking = "unknown",
 ) -> Manifest:
     """Run a cell (or make a memory, or train a model) and publish it; what is published of the same identity is reused.
 
@@ -100,17 +104,18 @@ def run_cell(
         force: run it from the beginning, though it is published.
         runtime: where it runs; by default what the configuration asks for.
         shared: the engine that it shares with others; by default it has one of its own.
+        ask: what its model is asked: what the record of replies does not know, everything again, or nothing.
 
     Raises:
         UpkeepError: an input is missing or wrong (nothing is started), the container's output was refused, or it
             ended before every probe was answered. Nothing is published then.
     """
-    return _Job(catalog, cell, shared).run(force, runtime, limits or Limits(), retries)
+    return _Job(catalog, cell, shared, ask).run(force or ask == "everything", runtime, limits or Limits(), retries)
 
 
 def traces(catalog: Catalog, job: Job) -> list[Path]:
     """The files that change as a job gets on."""
-    made = _Job(catalog, job, None)
+    made = _Job(catalog, job)
     return [made.work / "predictions.jsonl", made.work / "memory.jsonl", made.target / "manifest.json"]
 
 
@@ -143,8 +148,10 @@ class _Reported(Record, frozen=True, kw_only=True):
 class _Job:
     """One cell or artifact from its inputs to its publication."""
 
-    def __init__(self, catalog: Catalog, job: Job, shared: SharedEngine | None) -> None:
+    def __init__(self, catalog: Catalog, job: Job, shared: SharedEngine | None = None, ask: Asking = "unknown") -> None:
         self.catalog, self.job, self.shared, self.layout = catalog, job, shared, Layout(catalog.results)
+        self.ask = ask
+        self.way: Way = NoModel()
         variant = job.key if isinstance(job, ArtifactCell) else job.variant
         catalog.check(Cell(job.dataset, job.method, variant, job.model))
         self.name = str(job)
@@ -212,10 +219,9 @@ class _Job:
                     remedy="start a server over the nodes yourself, and name it as an endpoint (docs/endpoints.md)",
                     kind="machine",
                 )
-            self.gpus = self.engine_gpus = spec.gpus
-            require_gpus(self.gpus, f"the model {job.model!r}")
-            if self.shared is not None:
-                self.gpus = 0
+            if self.kind == "trained":
+                self.gpus = spec.gpus
+                require_gpus(self.gpus, f"the model {job.model!r}")
         if embedder := self.catalog.embedder(job.method, job.model):
             self._add_weights("embedder", embedder)
             self.gpus = max(self.gpus, self.catalog.spec(embedder).gpus)
@@ -248,37 +254,41 @@ class _Job:
         self.state = self._resume(force)
         self.runtime, self.limits = runtime, limits
         engine = self.catalog.engine(self.job.method, self.job.model)
-        if self.description.engine.name == "endpoint":
+        if self.description.engine.name == "endpoint" and self.ask != "nothing":
             require_endpoint(self.catalog, self.job.model)
+        if self.kind == "trained" and self.ask == "nothing":
+            raise NotRecorded(self.job.model, self.job)
         self.report.end("starting", f"preparing the image of {self.job.method}")
         self.prepared = runtime.prepare(self.job.method, engine)
         self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
         if self.kind == "trained":
             return self._train()
-        with self._endpoint():
+        self.way = self._way()
+        with self.way.open() as folder:
+            if folder is not None:
+                self.inputs["engine"] = folder
             return self._feed(Corpus.read(self.dataset), retries)
 
-    @contextlib.contextmanager
-    def _endpoint(self) -> Iterator[None]:
-        """The way to a model's endpoint, where it has one."""
-        if self.description.engine.name != "endpoint":
-            yield
-            return
-        from upkeep.host.gateway import gateway
-
-        record = self.layout.requests(self.job.model, self.kind, self.job)
-        with gateway(self.catalog, self.job.model, record) as folder:
-            self.inputs["engine"] = folder
-            yield
-
-    def _reach_shared_engine(self) -> None:
-        """Have the batch's engine ready, and its socket among what the container is given, in place of the weights."""
-        if self.shared is None or self.description.engine.name not in ("transformers", "vllm"):
-            return
-        if "model" in self.inputs:
-            folder = self.inputs.pop("model")
-            self.wanted = Wanted(self.description, folder, self.prepared, self.resources, self.engine_gpus)
-        self.inputs["engine"] = self.shared.folder(self.wanted)
+    def _way(self) -> Way:
+        """To the job's model."""
+        match self.description.engine.name:
+            case "none":
+                return NoModel()
+            case "endpoint":
+                record = self.layout.requests(self.job.model, self.kind, self.job)
+                return ToEndpoint(self.catalog, self.job.model, record, self.ask)
+        gpus = self.catalog.spec(self.job.model).gpus
+        wanted = Wanted(self.description, self.inputs.pop("model"), self.prepared, self.resources, gpus)
+        name = f"engine-{self.kind}-{digest(str(self.work))[:12]}"
+        log = self.layout.log("engines", self.job)
+        return ToEngine(
+            self.catalog,
+            self.job,
+            wanted,
+            self.ask,
+            self.shared,
+            lambda: SharedEngine(name, self.runtime, log, self.limits.stall_s),
+        )
 
     def _feed(self, corpus: Corpus, retries: int) -> Manifest:
         if self.kind == "memories":
@@ -337,7 +347,7 @@ class _Job:
                 with self._started(collected) as watch:
                     watch.feed(tasks())
             except Failed as failed:
-                blameless = self.shared is not None and self.shared.lost
+                blameless = self.way.lost
                 if attempt < retries and (collected.count > before or blameless):
                     self.say(collected, f"continuing after: {failed}")
                     continue
@@ -377,7 +387,6 @@ class _Job:
     @contextlib.contextmanager
     def _started(self, collected: Collected[Any] | None) -> Iterator[Watch]:
         """One attempt: a container that is running, and however it ends, is gone afterwards and on record."""
-        self._reach_shared_engine()
         self._prepare_folders(collected)
         launch = Launch(
             name=f"{self.kind}-{str(self.job).replace('/', '-')[:120]}-{digest(str(self.work))[:8]}",
@@ -476,6 +485,7 @@ class _Job:
     def _publish(self, how: Callable[..., Manifest], source: Path, *scope: Scope[Any]) -> Manifest:
         attempts = self.state.attempts
         engine = self.description.engine.name
+        again = self._compared(source) if self.ask == "everything" and self.kind == "cells" else {}
         draft = Manifest(
             cell=str(self.job),
             identity=self.identity,
@@ -489,7 +499,7 @@ class _Job:
             trials=self.description.trials,
             outcomes={},
             usage=Usage(),
-            measured=self._paid(attempts) | self._spent(),
+            measured=self.way.measured(attempts) | again | self._spent(),
             files={},
         )
         self.report.end("publishing")
@@ -503,11 +513,30 @@ class _Job:
         spec = self.catalog.spec(self.job.model)
         return msgspec.structs.replace(found, engine_version=endpoint_version(spec))
 
-    def _paid(self, attempts: list[Attempt]) -> dict[str, float]:
-        """What the model's endpoint was asked for, over all attempts, and what it cost."""
-        if self.description.engine.name != "endpoint" or not attempts:
+    def _compared(self, source: Path) -> dict[str, float]:
+        """How many answers differ from those that were published before, where the model was asked everything again."""
+        try:
+            before = answers_of(self.target / source.name)
+        except FileNotFoundError:
             return {}
-        return measured(self.layout.requests(self.job.model, self.kind, self.job), attempts[0].start)
+        now = answers_of(source)
+        other = [key for key, answer in now.items() if key in before and before[key] != answer]
+        both = len(before.keys() & now.keys())
+        print(f"{self.job}: {len(other)} of {both} answers differ from those before", flush=True)
+        for probe, trial in other[:TOLD]:
+            print(f"  {probe}, trial {trial}", flush=True)
+        return {"compared_answers": float(both), "other_answers": float(len(other))}
+
+
+def answers_of(path: Path) -> dict[tuple[str, int], tuple[str | None, str | None]]:
+    """Response and reasoning of each prediction in a file, by probe and trial.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        msgspec.DecodeError: a line is no prediction.
+    """
+    lines = map(msgspec.json.Decoder(Prediction).decode, path.read_bytes().splitlines())
+    return {(p.probe_id, p.trial): (p.response, p.reasoning) for p in lines}
 
 
 # ---------------------------------------------------------------- the work folder

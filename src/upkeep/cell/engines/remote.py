@@ -6,6 +6,7 @@ order and answers the same bytes. Prompts are tokenised there, too: a cell loads
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import socket
@@ -53,6 +54,11 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def abort(self) -> None:
+        """End it from another thread, whatever it waits for."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def ask(self, question: wire.Question, kind: type[T]) -> T:
         try:

@@ -36,6 +36,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell.engines.endpoint import MESSAGE_TOKENS, Ask, estimate
 from upkeep.contract import Count
 from upkeep.errors import UpkeepError
+from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host.endpoints import terms
 from upkeep.host.endpoints.ledger import Ledger
 from upkeep.host.endpoints.record import Record, Try
@@ -147,20 +148,23 @@ class Client:
 
     Args:
         record: file that takes a line for every request.
+        ask: what is sent: requests whose replies are not kept, all, or none.
     """
 
-    def __init__(self, catalog: Catalog, model: str, record: Path) -> None:
-        require_endpoint(catalog, model)
+    def __init__(self, catalog: Catalog, model: str, record: Path, ask: Asking = "unknown") -> None:
+        if ask != "nothing":
+            require_endpoint(catalog, model)
+        self._ask_for = ask
         layout = Layout(catalog.results)
         self.model, self.spec = model, catalog.model(model)
         self.endpoint = endpoint_of(self.spec)
         self.url = f"{self.spec.location.rstrip('/')}/chat/completions"
         self.host = host_of(self.spec)
-        self._key = terms.key_of(self.endpoint, model)
+        self._key = terms.key_of(self.endpoint, model) if ask != "nothing" else None
         self._offline = catalog.config.offline and not is_local(self.spec)
         self._replies, self._record = Replies(layout.replies(model)), Record(record)
         self._ledger: Ledger | None = None
-        if costs(self.endpoint.price):
+        if costs(self.endpoint.price) and ask != "nothing":
             patience = self.endpoint.timeout_s + 60.0
             self._ledger = Ledger(layout.ledger(model), model, catalog.config.budget[model], patience)
         self._slots = asyncio.Semaphore(self.endpoint.max_in_flight)
@@ -225,7 +229,9 @@ class Client:
             return reply
         done = self._running[key] = asyncio.get_running_loop().create_future()
         try:
-            known = await asyncio.to_thread(self._replies.get, key)
+            known = None
+            if self._ask_for != "everything":
+                known = await asyncio.to_thread(self._replies.get, key)
             if known is not None:
                 self._record.note(known, ask.seed, source="cache")
                 if known.refused is None:
@@ -305,6 +311,8 @@ class Client:
     # ------------------------------------------------------------ one attempt
 
     async def _try(self, ask: Ask, body: bytes, blank: Reply, this: Try) -> Reply:
+        if self._ask_for == "nothing":
+            raise NotRecorded(self.model, f"request {blank.key}")
         if self._offline:
             raise self._failure(
                 f"an answer of the model {self.model!r} is not kept, and the suite is set to stay offline",

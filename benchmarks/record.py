@@ -1,0 +1,133 @@
+"""The record of replies: its size, a look-up, and the replay of a long stream: `python benchmarks/record.py`.
+
+The first table fills a record with short replies, closes it, opens it and looks replies up in random order. The second
+one plays a stream as a `long_context` cell asks it: each question after all documents that have arrived. An engine that
+only counts answers the first time; the second time the record does, with no engine to ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from upkeep.cell.engines import wire
+from upkeep.contract import Sampling
+from upkeep.errors import UpkeepError
+from upkeep.gateway.cells import SOCKET, Engine, EngineGateway
+from upkeep.gateway.record import Replies, key_of
+
+ENGINE = {"weights": "benchmark"}
+READY = wire.Ready("counting", "1", 10**9, {"engine": "counting"})
+SAMPLING = Sampling(max_tokens=32)
+REPLY = wire.Finished(0, ids=list(range(1000, 1024)), cached=100_000)
+WORDS = ("harbour", "captain", "ledger", "winter", "copper", "signal", "garden", "railway", "mirror", "lantern")
+
+
+def fill(folder: Path, entries: int) -> None:
+    replies = Replies(folder, ENGINE, "benchmark")
+    value = msgspec.msgpack.encode(REPLY)
+    begin = time.perf_counter()
+    for number in range(entries):
+        replies.put(key_of("generate", number.to_bytes(8, "little")), value)
+    replies.close()
+    wrote = time.perf_counter() - begin
+    size = sum(path.stat().st_size for path in replies.folder.iterdir())
+    begin = time.perf_counter()
+    opened = Replies(folder, ENGINE, "benchmark")
+    opening = time.perf_counter() - begin
+    order = random.Random(0).choices(range(entries), k=min(entries, 100_000))
+    begin = time.perf_counter()
+    for number in order:
+        assert opened.get(key_of("generate", number.to_bytes(8, "little"))) == value
+    look = (time.perf_counter() - begin) / len(order)
+    opened.close()
+    print("| replies | MB | write, us each | open, s | look-up, us |\n| ---: | ---: | ---: | ---: | ---: |")
+    print(f"| {entries:,} | {size / 1e6:,.0f} | {wrote / entries * 1e6:.1f} | {opening:.2f} | {look * 1e6:.1f} |")
+
+
+class Counting:
+    """An engine that counts words and says always the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / SOCKET))
+        self.listener.listen()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self) -> None:
+        connection, _ = self.listener.accept()
+        wire.send(connection, READY)
+        questions = wire.Question
+        while True:
+            try:
+                question = wire.receive(connection, questions)  # type: ignore[arg-type]
+            except EOFError:
+                return
+            if isinstance(question, wire.Step):
+                value: object = [msgspec.structs.replace(REPLY, number=one.number) for one in question.requests]
+            else:
+                value = 1
+            wire.send(connection, wire.Answer(msgspec.Raw(msgspec.msgpack.encode(value)), 0))
+
+
+def stream(intervals: int, words: int) -> list[str]:
+    rng = random.Random(0)
+    return [" ".join(rng.choices(WORDS, k=words)) for _ in range(intervals)]
+
+
+def play(replies: Path, engine: Engine, documents: list[str], probes: int) -> tuple[float, int, int]:
+    """Seconds, characters sent, and requests that the engine answered."""
+    kept = Replies(replies, ENGINE, "benchmark")
+    gateway = EngineGateway(kept, engine)
+    sent, begin = 0, time.perf_counter()
+    with gateway as folder, socket.socket(socket.AF_UNIX) as cell:
+        cell.connect(str(folder / SOCKET))
+        wire.receive(cell, wire.Ready)
+        for number in range(probes):
+            seen = documents[: 1 + number * len(documents) // probes]
+            wire.send(cell, wire.Chat(number, [("user", [*seen, f"Question {number}?"])]))
+            wire.receive(cell, wire.Answer)
+            wire.send(cell, wire.Step([wire.Generate(number, number, SAMPLING, 0)], [number - 1] if number else []))
+            answer = wire.receive(cell, wire.Answer)
+            assert msgspec.msgpack.decode(answer.value, type=list[wire.Finished])[0].ids == REPLY.ids
+            sent += sum(map(len, seen))
+    kept.close()
+    return time.perf_counter() - begin, sent, gateway.tally.asked
+
+
+def nobody(given_up: Callable[[], bool]) -> Path:
+    raise UpkeepError("no engine may be asked")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replies", type=int, default=1_000_000)
+    parser.add_argument("--probes", type=int, default=6630)
+    parser.add_argument("--intervals", type=int, default=255)
+    parser.add_argument("--words", type=int, default=700, help="of a document")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        fill(Path(place) / "filled", arguments.replies)
+        documents = stream(arguments.intervals, arguments.words)
+        engine = Counting(Path(place))
+        print("\n| probes | prompts, MB | how | requests asked | seconds | ratio |")
+        print("| ---: | ---: | --- | ---: | ---: | ---: |")
+        first, sent, asked = play(Path(place) / "record", lambda given_up: engine.folder, documents, arguments.probes)
+        print(f"| {arguments.probes:,} | {sent / 1e6:,.0f} | first | {asked:,} | {first:.1f} |  |")
+        again, sent, asked = play(Path(place) / "record", nobody, documents, arguments.probes)
+        print(f"| {arguments.probes:,} | {sent / 1e6:,.0f} | replay | {asked:,} | {again:.1f} | {first / again:.1f} |")
+    print(f"\nPeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

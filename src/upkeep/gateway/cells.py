@@ -1,0 +1,340 @@
+"""Serves one container: its questions to an engine are answered from the record, or by the engine, which is loaded when
+there is first something that only it can answer.
+
+A container speaks to the gateway as it would to an engine (`upkeep.cell.engines.wire`). What it asks has one answer,
+whoever asks: how many tokens a prompt has, what the tokens of a text are, how a prompt goes on. So every answer is kept
+by the content of the question. Of requests that are equal, one is sent. What is sent is sent in the order in which it
+was asked, step for step, so an engine whose record is empty sees what it would see without the gateway.
+
+Containers are hostile: what they send is bounded and typed, and whoever breaks the rules is disconnected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from upkeep.cell.engines import wire
+from upkeep.cell.engines.lockstep import EngineDied
+from upkeep.cell.engines.remote import Connection
+from upkeep.contract import Count
+from upkeep.errors import UpkeepError, kind_of
+from upkeep.gateway.record import Replies, key_of
+from upkeep.host.scratch import Scratch, place_for_socket
+
+SOCKET = "engine.sock"
+Engine = Callable[[Callable[[], bool]], Path]
+MAX_HELD_BYTES = 2 * 2**30
+"""Of the prompts that a container holds at a time."""
+MAX_KEPT = 4_000_000
+"""Answers about lengths and tokens that are kept for one container."""
+
+
+# ---------------------------------------------------------------- what a container asks, as far as it is looked into
+
+
+class _Chat(Struct, tag="Chat", forbid_unknown_fields=True, frozen=True):
+    key: Count
+    messages: msgspec.Raw
+
+
+class _Plain(Struct, tag="Plain", forbid_unknown_fields=True, frozen=True):
+    key: Count
+    text: msgspec.Raw
+
+
+class _CountTokens(Struct, tag="CountTokens", forbid_unknown_fields=True, frozen=True):
+    text: msgspec.Raw
+
+
+class _Tokenize(Struct, tag="Tokenize", forbid_unknown_fields=True, frozen=True):
+    text: msgspec.Raw
+
+
+class _Decode(Struct, tag="Decode", forbid_unknown_fields=True, frozen=True):
+    ids: msgspec.Raw
+
+
+_Question = _Chat | _Plain | _CountTokens | _Tokenize | _Decode | wire.Step
+_QUESTIONS: Any = _Question
+_FINISHED = msgspec.msgpack.Decoder(wire.Finished)
+
+
+@dataclass
+class Tally:
+    """What was asked of a gateway."""
+
+    recorded: int = 0
+    """Requests that the record answered."""
+    asked: int = 0
+    """Requests that the engine answered."""
+
+
+class EngineGateway:
+    """The way from one container to one engine. Use as a context manager, which gives the folder with the socket.
+
+    Args:
+        replies: of the engine.
+        engine: gives the folder with the socket of the engine itself, after loading it where need be; its argument says
+            whether nobody waits for that any more.
+        fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
+    """
+
+    def __init__(self, replies: Replies, engine: Engine, *, fresh: bool = False) -> None:
+        self._replies, self._engine, self._fresh = replies, engine, fresh
+        self.failure: UpkeepError | None = None
+        """Why the engine could not be asked."""
+        self.tally = Tally()
+        self._ended = False
+        self._connection: socket.socket | None = None
+        self._upstream: Connection | None = None
+
+    def __enter__(self) -> Path:
+        self._made = Scratch(place_for_socket(f"engine/{SOCKET}"))
+        folder = self._made.path / "engine"
+        folder.mkdir()
+        folder.chmod(0o755)  # the container's user may be another one; the folder above is ours alone
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / SOCKET))
+        (folder / SOCKET).chmod(0o666)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+        self._thread.start()
+        return folder
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        for one in (self._listener, self._connection):
+            if one is not None:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+        if self._upstream is not None:
+            self._upstream.abort()  # it may be at work for minutes
+        self._thread.join()
+        self._listener.close()
+        self._made.close()
+
+    # ------------------------------------------------------------ in its own thread
+
+    def _run(self) -> None:
+        while not self._ended:
+            try:
+                self._connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._connection as connection, contextlib.closing(self._session(connection)) as session:
+                session.run()
+
+    def _session(self, connection: socket.socket) -> _Session:
+        return _Session(self, connection)
+
+    def connect(self) -> Connection:
+        """A connection to the engine, which is new to it.
+
+        Raises:
+            EngineDied: it cannot be asked; why is `failure`.
+        """
+        try:
+            folder = self._engine(lambda: self._ended)
+            self._upstream = found = Connection(str(folder / SOCKET))
+        except UpkeepError as error:
+            self.failure = error
+            raise EngineDied(str(error)) from error
+        ready = msgspec.to_builtins(found.ready)
+        if self._replies.ready() != ready:
+            self._replies.say_ready(ready)
+        return found
+
+    def keep(self, key: bytes, value: bytes) -> None:
+        """Keep an answer.
+
+        Raises:
+            EngineDied: there is no room; why is `failure`.
+        """
+        try:
+            self._replies.put(key, value)
+        except UpkeepError as error:
+            self.failure = error
+            raise EngineDied(str(error)) from error
+
+    def known(self, key: bytes, *, sampled: bool = False) -> bytes | None:
+        """The kept answer; of a reply of the model's none where the model is to be asked again."""
+        return None if sampled and self._fresh else self._replies.get(key)
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A prompt that a container holds."""
+
+    content: bytes
+    """What it is known by."""
+    question: _Chat | _Plain | None
+    """As it was asked; None once the engine holds it."""
+    size: int
+
+
+class _Session:
+    """One connection of a container."""
+
+    def __init__(self, gateway: EngineGateway, connection: socket.socket) -> None:
+        self._gateway, self._connection, self._tally = gateway, connection, gateway.tally
+        self._engine: Connection | None = None
+        self._prompts: dict[int, _Prompt] = {}
+        self._held_bytes = self._kept = 0
+        self._waiting: dict[bytes, list[int]] = {}
+        """Numbers of the requests that wait for a reply, by what it will be kept by."""
+        self._sent: dict[int, bytes] = {}
+        self._next: list[wire.Generate | wire.Score] = []
+        """Requests for the engine's next step."""
+        self._forget: list[int] = []
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    def run(self) -> None:
+        """Answer until the container has gone, or breaks the rules, or the engine has failed."""
+        try:
+            wire.send(self._connection, self._ready())
+            while True:
+                question = wire.receive(self._connection, _QUESTIONS)
+                try:
+                    value = self._answer(question)
+                except (wire.Breach, EngineDied):
+                    raise
+                except RuntimeError as refused:  # a text that cannot be tokenised
+                    wire.send(self._connection, wire.Refused(str(refused)))
+                else:
+                    computed = self._engine.computed if self._engine is not None else 0
+                    wire.send(self._connection, wire.Answer(msgspec.Raw(value), computed))
+        except (OSError, EOFError):
+            return  # it has gone
+        except wire.Breach as breach:
+            print(f"a container was disconnected from its engine: {breach}", file=sys.stderr, flush=True)
+        except EngineDied as died:
+            self._died(died)
+        except Exception as error:
+            problem = f"the gateway to an engine failed: {type(error).__name__}: {error}"
+            self._gateway.failure = UpkeepError(problem, kind=kind_of(error))
+            self._died(error)
+
+    def _died(self, error: Exception) -> None:
+        with contextlib.suppress(OSError):
+            wire.send(self._connection, wire.Died(str(error)))
+
+    def _ready(self) -> dict[str, Any]:
+        found = None if self._gateway._fresh else self._gateway._replies.ready()
+        return found if found is not None else msgspec.to_builtins(self._ask_engine().ready)
+
+    def _ask_engine(self) -> Connection:
+        if self._engine is None:
+            self._engine = self._gateway.connect()
+        return self._engine
+
+    # ------------------------------------------------------------ questions
+
+    def _answer(self, question: _Question) -> bytes:
+        match question:
+            case _Chat(_, content) | _Plain(_, content):
+                return self._hold(question, bytes(content))
+            case _CountTokens(content):
+                return self._simple("count", question, bytes(content))
+            case _Tokenize(content):
+                return self._simple("tokenize", question, bytes(content))
+            case _Decode(content):
+                return self._simple("decode", question, bytes(content))
+            case _:
+                return self._step(question)
+
+    def _simple(self, kind: str, question: Any, content: bytes) -> bytes:
+        key = key_of(kind, content)
+        if (known := self._gateway.known(key)) is not None:
+            return known
+        value = bytes(self._ask_engine().ask(question, msgspec.Raw))
+        self._kept += 1
+        if self._kept <= MAX_KEPT:
+            self._gateway.keep(key, value)
+        return value
+
+    def _hold(self, question: _Chat | _Plain, content: bytes) -> bytes:
+        if len(self._prompts) >= wire.MAX_HELD or self._held_bytes + len(content) > MAX_HELD_BYTES:
+            raise wire.Breach(f"more than {wire.MAX_HELD:,} prompts, or {MAX_HELD_BYTES:,} bytes, are held")
+        key = key_of("chat" if isinstance(question, _Chat) else "plain", content)
+        value = self._gateway.known(key)
+        prompt = _Prompt(key, question, len(content))
+        if value is None:
+            value = self._send(prompt)
+            self._gateway.keep(key, value)
+        self._prompts[question.key] = prompt
+        self._held_bytes += prompt.size
+        return value
+
+    def _send(self, prompt: _Prompt) -> bytes:
+        """Have the engine hold a prompt, too."""
+        assert prompt.question is not None
+        value = bytes(self._ask_engine().ask(prompt.question, msgspec.Raw))  # type: ignore[arg-type]
+        prompt.question, prompt.size = None, 0
+        return value
+
+    def _step(self, step: wire.Step) -> bytes:
+        if sum(map(len, self._waiting.values())) + len(step.requests) > wire.MAX_HELD:
+            raise wire.Breach(f"more than {wire.MAX_HELD:,} requests are open")
+        finished = [done for request in step.requests if (done := self._take(request)) is not None]
+        for key in step.forget:
+            if (gone := self._prompts.pop(key, None)) is not None:
+                self._held_bytes -= gone.size
+                if gone.question is None:
+                    self._forget.append(key)
+        if not finished and self._waiting:
+            finished = self._work()
+        return msgspec.msgpack.encode(finished)
+
+    def _take(self, request: wire.Generate | wire.Score) -> wire.Finished | None:
+        """The reply to a request, if it is kept; else it is put down for the engine."""
+        if (prompt := self._prompts.get(request.prompt)) is None:
+            raise wire.Breach(f"no prompt {request.prompt}")
+        key = _key(prompt.content, request)
+        if (known := self._gateway.known(key, sampled=True)) is not None:
+            self._tally.recorded += 1
+            return msgspec.structs.replace(_FINISHED.decode(known), number=request.number)
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(request.number)
+        if len(waiting) == 1:
+            if prompt.question is not None:
+                size = prompt.size
+                self._send(prompt)
+                self._held_bytes -= size
+            self._next.append(request)
+            self._sent[request.number] = key
+        return None
+
+    def _work(self) -> list[wire.Finished]:
+        """Have the engine do a step; the replies that it brings, also to those who asked the same."""
+        requests, forget = self._next[:], self._forget[:]
+        self._next.clear()
+        self._forget.clear()
+        finished = []
+        for done in self._ask_engine().ask(wire.Step(requests, forget), list[wire.Finished]):
+            key = self._sent.pop(done.number)
+            self._tally.asked += 1
+            if done.error is None:
+                self._gateway.keep(key, msgspec.msgpack.encode(msgspec.structs.replace(done, number=0)))
+            finished += [msgspec.structs.replace(done, number=number) for number in self._waiting.pop(key)]
+        return finished
+
+
+def _key(prompt: bytes, request: wire.Generate | wire.Score) -> bytes:
+    """What a reply is kept by. Greedy decoding takes no seed: all that ask get one reply."""
+    if isinstance(request, wire.Score):
+        return key_of("score", prompt, msgspec.msgpack.encode(request.continuation))
+    seed = request.seed if request.sampling.temperature else 0
+    return key_of("generate", prompt, msgspec.msgpack.encode(request.sampling), msgspec.msgpack.encode(seed))

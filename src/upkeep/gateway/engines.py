@@ -1,0 +1,73 @@
+"""Which engine a reply is of: everything that determines what a model answers to a request."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import msgspec
+
+from upkeep import weights
+from upkeep.catalog import Catalog, Job
+from upkeep.contract import EngineSettings
+from upkeep.files import digest
+from upkeep.identity import MODEL, tree
+
+CODE = (
+    "engines/__init__.py",
+    "engines/lockstep.py",
+    "engines/transformers_engine.py",
+    "engines/vllm_engine.py",
+    "engines/vllm_small_blocks.py",
+    "tokens.py",
+)
+"""The suite's code between a request and a reply, in `cell/`."""
+
+
+def engine_parts(catalog: Catalog, job: Job, settings: EngineSettings) -> dict[str, str]:
+    """What determines a job's model's replies, by name.
+
+    Weights with tokenizer and template, what the card says of reading and decoding, the engine with its locked packages
+    and its settings, the kind of device, and the meaning of our code between (comments and docstrings are no part of
+    it). How a request is sampled, and with which seed, is part of the request.
+
+    Raises:
+        UpkeepError: the weights are not there, or not what was taken in.
+    """
+    spec, found = weights.find(catalog, job.model, job.dataset)
+    fields = msgspec.to_builtins(spec)
+    told = {name: fields[name] for name, kind in MODEL.items() if kind == "in" and name != "sampling"}
+    fixed = msgspec.to_builtins(settings)
+    engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}
+    if not spec.gpus:
+        engine["threads"] = settings.threads  # they decide in which order numbers are added
+    image = catalog.engine(job.method, job.model)
+    return {
+        "weights": found.sha256,
+        "model": _plain(told),
+        "engine": _plain(engine),
+        "device": "gpu" if spec.gpus else "cpu",
+        "packages": tree(catalog, "containers/base", f"containers/{image}"),
+        "code": _meaning(catalog.root / "src" / "upkeep" / "cell"),
+    }
+
+
+def _plain(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _meaning(folder: Path) -> str:
+    """Hash of what our code between a request and a reply does; as in `identity.tree`, there may be none."""
+    return digest([_without_words(path.read_text("utf-8")) for name in CODE if (path := folder / name).is_file()])
+
+
+def _without_words(source: str) -> str:
+    """A module's syntax tree without comments, layout and docstrings."""
+    parsed = ast.parse(source)
+    for node in ast.walk(parsed):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [  # type: ignore[attr-defined]
+                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+            ]
+    return ast.dump(parsed, annotate_fields=False)

@@ -1,0 +1,173 @@
+"""The record of replies as a whole: what is in it, why it does not answer a cell, from machine to machine, and less."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from upkeep.batches import batches
+from upkeep.catalog import Catalog, Cell
+from upkeep.errors import UpkeepError
+from upkeep.files import write_atomically
+from upkeep.gateway.engines import engine_parts
+from upkeep.gateway.record import Replies, engines
+from upkeep.identity import describe
+from upkeep.integrity import Missing
+from upkeep.paths import Layout
+
+_MEMBER = re.compile(r"([0-9a-f]{64})/(engine\.json|[\w.-]+\.log)")
+
+
+def listing(catalog: Catalog) -> Iterator[str]:
+    """A line for each engine: model, package, replies, bytes, and whether a cell of this copy can use it."""
+    record = Layout(catalog.results).record
+    used, unknown = _used(catalog)
+    for one in engines(record):
+        size = sum(path.stat().st_size for path in (record / one.engine).iterdir())
+        count = len(Replies(record, one.parts, one.model))
+        state = "in use" if one.engine in used else "unknown, its weights are not here"
+        if one.engine not in used and one.model not in unknown:
+            state = "of other weights, packages or code"
+        package = f"{one.ready.get('name')} {one.ready.get('version')}"
+        yield f"{one.engine[:16]}  {one.model}  {package}  {count:,} replies  {size / 1e6:,.1f} MB  {state}"
+
+
+def why(catalog: Catalog, name: str) -> Iterator[str]:
+    """Which engine of the record answers a cell; where none does, what tells the nearest one from the cell's.
+
+    Raises:
+        UpkeepError: there is no such cell, or its model is asked otherwise.
+    """
+    cell = Cell.parse(name)
+    catalog.check(cell)
+    wanted = _parts(catalog, cell)
+    if wanted is None:
+        raise UpkeepError(
+            "no engine of the suite answers this cell",
+            where=name,
+            expected="a model of the suite's own engines; what an endpoint answered is kept beside its ledger",
+        )
+    record = Layout(catalog.results).record
+    known = engines(record)
+    replies = Replies(record, wanted, cell.model)
+    if any(one.engine == replies.engine for one in known):
+        yield f"answered by {replies.engine}: {len(replies):,} replies"
+        return
+    yield f"no reply of the engine {replies.engine} is on record"
+    if known:
+        near = max(known, key=lambda one: sum(one.parts.get(name) == value for name, value in wanted.items()))
+        yield f"the nearest is {near.engine} ({near.model}); it differs in:"
+        for part, value in wanted.items():
+            if near.parts.get(part) != value:
+                yield f"  {part}: {near.parts.get(part)} on record, {value} now"
+
+
+def export(catalog: Catalog, target: Path) -> Iterator[str]:
+    """Write the whole record to one file (tar).
+
+    Raises:
+        UpkeepError: there is nothing on record, or no room.
+    """
+    record = Layout(catalog.results).record
+    known = engines(record)
+    if not known:
+        raise UpkeepError("there is nothing on record", where=record, remedy="run a cell first")
+    with tempfile.TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for one in known:
+                folder = record / one.engine
+                for path in [folder / "engine.json", *sorted(folder.glob("*.log"))]:
+                    archive.add(path, f"{one.engine}/{path.name}", recursive=False)
+        file.seek(0)
+        write_atomically(target, memoryview(file.read()))
+    for one in known:
+        yield f"{one.engine[:16]}  {one.model}: {len(Replies(record, one.parts, one.model)):,} replies"
+
+
+def take_in(catalog: Catalog, source: Path) -> Iterator[str]:
+    """Add the replies of an exported file to the record. Each is verified; what is not whole is passed over.
+
+    Raises:
+        UpkeepError: the file is no exported record, or says of an engine what is not so.
+    """
+    record = Layout(catalog.results).record
+    with tempfile.TemporaryDirectory(prefix="upkeep-") as place:
+        folder = Path(place)
+        with source.open("rb") as file:
+            _unpack(file, source, folder)
+        for one in engines(folder):
+            theirs, ours = Replies(folder, one.parts, one.model), Replies(record, one.parts, one.model)
+            if ours.ready() is None:
+                ours.say_ready(one.ready)
+            new = 0
+            for stamp, key, value in theirs.entries():
+                if ours.get(key) != value:
+                    ours.put(key, value, stamp)
+                    new += 1
+            ours.close()
+            yield f"{one.engine[:16]}  {one.model}: {new:,} new replies of {len(theirs):,}"
+
+
+def _unpack(file: IO[bytes], source: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            for member in archive:
+                found = _MEMBER.fullmatch(member.name)
+                content = archive.extractfile(member) if found and member.isreg() else None
+                if found is None or content is None:
+                    raise UpkeepError(
+                        "no exported record",
+                        where=source,
+                        expected="ENGINE/engine.json and ENGINE/....log",
+                        found=repr(member.name[:100]),
+                    )
+                path = folder / found[1] / found[2]
+                path.parent.mkdir(exist_ok=True)
+                with path.open("xb") as target:
+                    shutil.copyfileobj(content, target)
+    except (tarfile.TarError, EOFError, FileExistsError) as error:
+        raise UpkeepError(
+            "no exported record", where=source, expected="a file that `record export` wrote", found=error
+        ) from None
+
+
+def prune(catalog: Catalog) -> Iterator[str]:
+    """Remove the replies of engines that no cell of this copy can ask: of other weights, packages or code.
+
+    An engine whose model's weights are not on this machine is left.
+    """
+    record = Layout(catalog.results).record
+    used, unknown = _used(catalog)
+    for one in engines(record):
+        if one.engine in used or one.model in unknown:
+            continue
+        shutil.rmtree(record / one.engine)
+        yield f"removed {one.engine[:16]}  {one.model}"
+
+
+def _parts(catalog: Catalog, cell: Cell) -> dict[str, str] | None:
+    settings = describe(catalog, cell, 1).engine
+    if settings.name not in ("transformers", "vllm"):
+        return None
+    return engine_parts(catalog, cell, settings)
+
+
+def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
+    """Engines that the cells of all suites ask, and models of which nobody can tell, for want of their weights."""
+    found, unknown = set[str](), set[str]()
+    for name in catalog.suites:
+        # The cells of a batch ask one engine.
+        for batch in batches(catalog, catalog.cells(catalog.suite(name))):
+            if not batch.cells:
+                continue
+            try:
+                if (parts := _parts(catalog, batch.cells[0])) is not None:
+                    found.add(Replies(Layout(catalog.results).record, parts, batch.model).engine)
+            except Missing:
+                unknown.add(batch.model)
+    return found, unknown

@@ -1,0 +1,272 @@
+"""Claims about the gateway: a model is never asked the same thing twice, and never answers for another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from test_engines import chat, spec
+from test_share import GARBAGE, answers, own_engine, serving
+from upkeep.cell.engines import wire
+from upkeep.cell.engines.lockstep import EngineDied, Handle, lockstep
+from upkeep.cell.engines.remote import RemoteEngine
+from upkeep.cell.make_model import tiny_llama
+from upkeep.contract import Sampling
+from upkeep.errors import UpkeepError
+from upkeep.gateway.cells import SOCKET, EngineGateway
+from upkeep.gateway.record import Replies
+
+ENGINE = {"weights": "a"}
+WARM = Sampling(temperature=1.0, max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gateway")
+    tiny_llama(folder)
+    return folder
+
+
+class Machine:
+    """A record, an engine that is loaded when it is asked, and the way to both."""
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.record, self.engine, self.folder = folder / "record", own_engine(model), folder
+        self.loaded = 0
+        self.stack = contextlib.ExitStack()
+
+    def load(self, given_up: Callable[[], bool]) -> Path:
+        self.loaded += 1
+        if self.loaded == 1:
+            place = self.folder / "engine"
+            place.mkdir()
+            path = Path(self.stack.enter_context(serving(self.engine, place)))
+            (place / SOCKET).symlink_to((Path.cwd() / path).resolve())
+        return self.folder / "engine"
+
+    @contextlib.contextmanager
+    def open(self, parts: dict[str, str] = ENGINE, *, fresh: bool = False) -> Iterator[tuple[EngineGateway, str]]:
+        replies = Replies(self.record, parts, "m")
+        gateway = EngineGateway(replies, self.load, fresh=fresh)
+        with gateway as folder:
+            yield gateway, str(folder / SOCKET)
+        replies.close()
+
+    def ask(self, n: int = 6, sampling: Sampling | None = None, *, fresh: bool = False) -> tuple[list[object], int]:
+        """What `n` probes are answered, and how many requests the engine saw."""
+        with self.open(fresh=fresh) as (gateway, path):
+            return list(answers(RemoteEngine(path), n, sampling)), gateway.tally.asked
+
+
+@pytest.fixture
+def machine(model: Path, tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(model, tmp_path)
+    with made.stack:
+        yield made
+
+
+def nobody(given_up: Callable[[], bool]) -> Path:
+    raise UpkeepError("no engine may be asked")
+
+
+@pytest.mark.parametrize("sampling", [None, WARM], ids=["greedy", "sampled"])
+def test_a_model_answers_and_is_counted_through_it_as_without_it(
+    model: Path, machine: Machine, sampling: Sampling | None
+) -> None:
+    found, asked = machine.ask(sampling=sampling)
+    assert found == answers(own_engine(model), sampling=sampling) and asked == 7
+
+
+@pytest.mark.parametrize("sampling", [None, WARM], ids=["greedy", "sampled"])
+def test_what_was_asked_is_answered_without_the_engine(machine: Machine, sampling: Sampling | None) -> None:
+    before, _ = machine.ask(sampling=sampling)
+    replies = Replies(machine.record, ENGINE, "m")
+    with EngineGateway(replies, nobody) as folder:
+        assert answers(RemoteEngine(str(folder / SOCKET)), sampling=sampling) == before
+
+
+def test_only_what_is_new_is_asked(model: Path, machine: Machine) -> None:
+    machine.ask(4)
+    found, asked = machine.ask(6)
+    assert asked == 2 and [one[0] for one in found[:6]] == [one[0] for one in answers(own_engine(model), 6)[:6]]  # type: ignore[index]
+
+
+def together(path: str, handles: int, sampling: Sampling, *, same_seed: bool) -> list[str]:
+    """Replies to one question that several ask at the same time."""
+    engine = RemoteEngine(path)
+
+    async def main() -> list[str]:
+        probes = [Handle(engine, spec(), 0, "probe", 0 if same_seed else trial) for trial in range(handles)]
+        return [r.text for r in await asyncio.gather(*(h.chat(chat(1, "Who?"), sampling) for h in probes))]
+
+    with lockstep(engine) as loop:
+        found = loop.run(main())
+    engine.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sampling", "same_seed", "asked"),
+    [(Sampling(max_tokens=8), False, 1), (WARM, True, 1), (WARM, False, 5)],
+    ids=["greedy", "sampled with one seed", "sampled with five seeds"],
+)
+def test_equal_requests_at_the_same_time_are_asked_once_and_trials_do_not_collapse(
+    machine: Machine, sampling: Sampling, same_seed: bool, asked: int
+) -> None:
+    with machine.open() as (gateway, path):
+        first = together(path, 5, sampling, same_seed=same_seed)
+        assert gateway.tally.asked == asked and (len(set(first)) == 1) == (asked == 1)
+    with machine.open() as (gateway, path):
+        assert together(path, 5, sampling, same_seed=same_seed) == first and not gateway.tally.asked
+
+
+OTHERS = {
+    "temperature": Sampling(temperature=0.5, max_tokens=8),
+    "top_p": Sampling(temperature=1.0, top_p=0.5, max_tokens=8),
+    "top_k": Sampling(temperature=1.0, top_k=2, max_tokens=8),
+    "min_p": Sampling(temperature=1.0, min_p=0.5, max_tokens=8),
+    "repetition_penalty": Sampling(temperature=1.0, repetition_penalty=1.5, max_tokens=8),
+    "presence_penalty": Sampling(temperature=1.0, presence_penalty=1.5, max_tokens=8),
+    "max_tokens": Sampling(temperature=1.0, max_tokens=9),
+}
+
+
+def test_every_parameter_of_decoding_is_part_of_what_a_reply_is_kept_by(machine: Machine) -> None:
+    assert set(OTHERS) == set(Sampling.__struct_fields__)
+    for number, sampling in enumerate([WARM, *OTHERS.values()], 1):
+        with machine.open() as (gateway, path):
+            together(path, 1, sampling, same_seed=True)
+            assert gateway.tally.asked == 1, number
+
+
+def test_another_engine_is_asked_itself(machine: Machine) -> None:
+    machine.ask(1)
+    with machine.open({"weights": "b"}) as (gateway, path):
+        answers(RemoteEngine(path), 1)
+        assert gateway.tally.asked == 2 and not gateway.tally.recorded
+
+
+def test_asked_afresh_the_engine_answers_and_the_earlier_replies_are_kept(machine: Machine) -> None:
+    before, _ = machine.ask(3)
+    entries = len(Replies(machine.record, ENGINE, "m"))
+    again, asked = machine.ask(3, fresh=True)
+    assert again == before and asked == 4 and len(Replies(machine.record, ENGINE, "m")) == entries + 4
+
+
+def test_a_failed_request_is_not_kept(machine: Machine) -> None:
+    step = machine.engine.step
+    machine.engine.step = lambda: [(request, RuntimeError("no luck")) for request, _ in step()]  # type: ignore[method-assign]
+    for _ in range(2):
+        with machine.open() as (gateway, path), pytest.raises(RuntimeError, match="no luck"):
+            together(path, 1, WARM, same_seed=True)
+        assert gateway.tally.asked == 1
+    machine.engine.step = step  # type: ignore[method-assign]
+    with machine.open() as (gateway, path):
+        assert together(path, 1, WARM, same_seed=True)
+
+
+def test_an_engine_that_dies_ends_the_container_and_what_it_said_before_is_kept(machine: Machine) -> None:
+    with machine.open() as (_, path):
+        together(path, 1, WARM, same_seed=True)
+
+    def fail() -> None:
+        raise RuntimeError("out of memory")
+
+    machine.engine.step = fail  # type: ignore[assignment,method-assign]
+    with machine.open() as (gateway, path):
+        assert together(path, 1, WARM, same_seed=True)
+        with pytest.raises(EngineDied, match="out of memory"):
+            together(path, 1, Sampling(max_tokens=3), same_seed=True)
+        assert gateway.failure is None  # the next attempt may find another engine
+
+
+def test_an_engine_that_cannot_be_loaded_is_the_reason_that_is_told(machine: Machine) -> None:
+    machine.ask(1)
+    replies = Replies(machine.record, ENGINE, "m")
+    gateway = EngineGateway(replies, nobody)
+    with gateway as folder, pytest.raises(EngineDied, match="no engine may be asked"):
+        together(str(folder / SOCKET), 1, WARM, same_seed=True)
+    assert gateway.failure is not None and "no engine may be asked" in str(gateway.failure)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+def test_who_breaks_the_rules_is_disconnected_and_the_next_is_served(machine: Machine, garbage: bytes) -> None:
+    with machine.open() as (_gateway, path):
+        with socket.socket(socket.AF_UNIX) as hostile:
+            hostile.connect(path)
+            wire.receive(hostile, wire.Ready)
+            hostile.sendall(garbage)
+            hostile.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                while hostile.recv(1 << 16):
+                    pass
+        assert RemoteEngine(path).context_length == 20_000
+
+
+def test_what_a_container_holds_is_bounded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.ask(1)
+    monkeypatch.setattr("upkeep.gateway.cells.MAX_HELD_BYTES", 2000)
+    with machine.open() as (_, path), socket.socket(socket.AF_UNIX) as hostile:
+        hostile.connect(path)
+        wire.receive(hostile, wire.Ready)
+        text = "x" * 500
+        answers: list[object] = []
+        with contextlib.suppress(EOFError, OSError):
+            for key in range(100):
+                wire.send(hostile, wire.Plain(key, text))
+                answers.append(wire.receive(hostile, wire.Answer))
+        assert len(answers) < 10
+
+
+def test_it_ends_at_once_whatever_its_container_is_doing(machine: Machine) -> None:
+    with machine.open() as (_, path):
+        idle = socket.socket(socket.AF_UNIX)
+        idle.connect(path)
+        wire.receive(idle, wire.Ready)
+    with idle:
+        assert idle.recv(1) == b""
+
+
+def test_it_ends_though_an_engine_is_being_loaded(machine: Machine) -> None:
+    machine.ask(1)
+    loading = threading.Event()
+
+    def slow(given_up: Callable[[], bool]) -> Path:
+        loading.set()
+        while not given_up():
+            time.sleep(0.01)
+        raise UpkeepError("nobody waits")
+
+    with EngineGateway(Replies(machine.record, ENGINE, "m"), slow) as folder, socket.socket(socket.AF_UNIX) as cell:
+        cell.connect(str(folder / SOCKET))
+        wire.receive(cell, wire.Ready)
+        wire.send(cell, wire.CountTokens("never counted"))
+        assert loading.wait(30)
+
+
+def test_it_ends_though_the_engine_is_at_work(machine: Machine) -> None:
+    working, done = threading.Event(), threading.Event()
+
+    def endless() -> list[object]:
+        working.set()
+        done.wait(60)
+        return []
+
+    machine.engine.step = endless  # type: ignore[assignment,method-assign]
+    with machine.open() as (_, path), socket.socket(socket.AF_UNIX) as cell:
+        cell.connect(path)
+        wire.receive(cell, wire.Ready)
+        wire.send(cell, wire.Plain(0, "never answered"))
+        wire.receive(cell, wire.Answer)
+        wire.send(cell, wire.Step([wire.Generate(0, 0, WARM, 0)], []))
+        assert working.wait(30)
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 10
+    done.set()

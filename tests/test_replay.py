@@ -1,0 +1,197 @@
+"""Claims about replay: what a cell asks as before is answered from the record, by no engine, and to the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import CACHE, copy_repository
+from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
+from upkeep.contract import Manifest
+from upkeep.datasets import build_dataset
+from upkeep.errors import UpkeepError
+from upkeep.gateway import transfer
+from upkeep.gateway.record import NotRecorded, engines
+from upkeep.host.refresh import refresh
+from upkeep.host.supervise import run_cell
+from upkeep.paths import Layout
+from upkeep.weights import fetch
+
+BABI = "oaks_babi_mini"
+CLOSED, SEARCHED, RECALLED = (
+    Cell(BABI, "closed_book", "default", "tiny"),
+    Cell(BABI, "rag_bm25", "k1", "tiny"),
+    Cell(BABI, "memory_scaffold", "budget256", "tiny"),
+)
+MEMORY = ArtifactCell(BABI, "memory_scaffold", "budget256", "tiny")
+CELLS = [CLOSED, SEARCHED, RECALLED]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a suite of three cells that have been run, on an engine of the suite's."""
+    root = copy_repository(tmp_path_factory.mktemp("replay"))
+    methods = ["closed_book", "rag_bm25/k1", "memory_scaffold/budget256"]
+    cells = [{"datasets": [BABI], "methods": methods, "models": ["tiny"]}]
+    suite = {"label": "small", "summary": "s", "papers": [], "cells": cells}
+    (root / "config/suites/small.yaml").write_text(yaml.safe_dump(suite))
+    config = root / "config/config.yaml"
+    settings = yaml.safe_load(config.read_text()) | {"suite": "small", "runtime": "process", "cache": str(CACHE)}
+    config.write_text(yaml.safe_dump(settings))
+    catalog = Catalog(root)
+    build_dataset(catalog, BABI, Layout(catalog.results).dataset(BABI))
+    fetch(catalog, "tiny")
+    for job in (MEMORY, *CELLS):
+        manifest = run_cell(catalog, job)
+        assert manifest.measured["new_replies"] > 0
+    return root
+
+
+@pytest.fixture
+def catalog(done: Path, tmp_path: Path) -> Iterator[Catalog]:
+    shutil.copytree(done, tmp_path / "upkeep", symlinks=True)
+    yield Catalog(tmp_path / "upkeep")
+
+
+def contents(catalog: Catalog) -> dict[Cell, bytes]:
+    return {cell: (Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes() for cell in CELLS}
+
+
+def replayed(catalog: Catalog, job: Job, **how: object) -> Manifest:
+    """Run a job again without any engine."""
+    manifest = run_cell(catalog, job, force=True, ask="nothing", **how)  # type: ignore[arg-type]
+    assert manifest.measured["new_replies"] == 0 < manifest.measured["recorded_replies"]
+    return manifest
+
+
+def test_a_cell_that_is_run_again_asks_nobody_and_gives_the_same_bytes(catalog: Catalog) -> None:
+    before = contents(catalog)
+    engine = Layout(catalog.results).log("engines", CLOSED)
+    engine.unlink()
+    for job in (MEMORY, *CELLS):
+        replayed(catalog, job)
+    assert contents(catalog) == before and not engine.exists()
+
+
+EDITS = {
+    "a comment in the runner": ("src/upkeep/cell/runner.py", lambda text: text + "\n# another word\n"),
+    "another parser": (
+        "src/upkeep/cell/parsing.py",
+        lambda text: text.replace('"""', '"""Reads answers. ', 1) + "\nUNUSED = 1\n",
+    ),
+    "a comment in an engine": (
+        "src/upkeep/cell/engines/transformers_engine.py",
+        lambda text: "# another word\n" + text,
+    ),
+    "a method that is written otherwise": ("methods/closed_book/method.py", lambda text: text + "\n\nUNUSED = 1\n"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_an_edit_makes_stale_is_brought_up_to_date_without_an_engine(catalog: Catalog, edit: str) -> None:
+    before = contents(catalog)
+    path, change = EDITS[edit]
+    file = catalog.root / path
+    file.write_text(change(file.read_text()))
+    found = refresh(Catalog(catalog.root), "small")
+    assert not found.left and not found.failed and CLOSED in found.replayed
+    assert (len(found.replayed) == 1) == path.startswith("methods")
+    assert contents(catalog) == before
+    assert not refresh(Catalog(catalog.root), "small").replayed
+
+
+def test_another_prompt_is_asked_and_nothing_else(catalog: Catalog) -> None:
+    """The memory's prompts are not the dataset's."""
+    own = catalog.root / "own.txt"
+    own.write_text("Answer in one word. State your answer on a last line that begins with: ## Answer:")
+    config = catalog.root / "config/config.yaml"
+    prompt = catalog.dataset(BABI).prompt
+    config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | {"prompts": {prompt: str(own)}}))
+    catalog = Catalog(catalog.root)
+    found = refresh(catalog, "small")
+    assert set(found.left) == set(CELLS) and not found.failed and found.replayed == [MEMORY]
+    assert all("not in the record" in why for why in found.left.values())
+    manifest = run_cell(catalog, CLOSED)
+    assert manifest.measured["new_replies"] > 0 and replayed(catalog, CLOSED).identity == manifest.identity
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("src/upkeep/cell/engines/lockstep.py", "\n\nUNUSED = 1\n"),
+        ("containers/transformers/requirements.lock", "\n# another lock\n"),
+        ("models/tiny.yaml", "\nthinking_tags: ['<think>', '</think>']\n"),
+    ],
+    ids=["code", "lock", "card"],
+)
+def test_another_engine_is_asked_itself(catalog: Catalog, edit: tuple[str, str]) -> None:
+    path, more = edit
+    with (catalog.root / path).open("a") as file:
+        file.write(more)
+    catalog = Catalog(catalog.root)
+    with pytest.raises(NotRecorded):
+        run_cell(catalog, CLOSED, ask="nothing")
+    told = "\n".join(transfer.why(catalog, str(CLOSED)))
+    assert "no reply of the engine" in told and "it differs in" in told
+
+
+def test_asked_afresh_it_says_how_many_answers_differ_and_where(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run_cell(catalog, CLOSED, ask="everything")
+    assert first.measured["other_answers"] == 0
+    assert f"0 of {first.probes} answers differ" in capsys.readouterr().out
+    replies = Layout(catalog.results).record
+    entries = sum(path.stat().st_size for path in replies.rglob("*.log"))
+    path = Layout(catalog.results).cell(CLOSED) / "predictions.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[3] = lines[3].replace('"response":"', '"response":"No: ')
+    path.write_text("".join(lines))
+    manifest = run_cell(catalog, CLOSED, ask="everything")
+    assert (manifest.measured["compared_answers"], manifest.measured["other_answers"]) == (first.probes, 1)
+    assert f"1 of {first.probes} answers differ" in capsys.readouterr().out
+    assert sum(path.stat().st_size for path in replies.rglob("*.log")) > entries  # the earlier ones are kept
+
+
+def test_a_record_goes_to_another_machine_and_is_verified_there(catalog: Catalog, tmp_path: Path) -> None:
+    before, exported = contents(catalog), tmp_path / "record.tar"
+    assert any("replies" in line for line in transfer.export(catalog, exported))
+    shutil.rmtree(Layout(catalog.results).record)
+    with pytest.raises(NotRecorded):
+        run_cell(catalog, CLOSED, force=True, ask="nothing")
+    damaged = bytearray(exported.read_bytes())
+    place = damaged.find(b"\xf1upk", len(damaged) // 2) + 70
+    damaged[place] ^= 1
+    (tmp_path / "damaged.tar").write_bytes(damaged)
+    (first,) = transfer.take_in(catalog, tmp_path / "damaged.tar")
+    (second,) = transfer.take_in(catalog, exported)
+    (third,) = transfer.take_in(catalog, exported)
+    assert " 1 new replies" in second and " 0 new replies" in third, (first, second, third)
+    for job in (MEMORY, *CELLS):
+        replayed(catalog, job)
+    assert contents(catalog) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 20_000], ids=["empty", "no tar", "zeros"])
+def test_what_is_no_exported_record_is_refused(catalog: Catalog, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.tar").write_bytes(content)
+    try:
+        assert list(transfer.take_in(catalog, tmp_path / "x.tar")) == []
+    except UpkeepError as error:
+        assert "no exported record" in str(error)
+
+
+def test_what_no_cell_can_ask_is_removed_and_the_rest_stays(catalog: Catalog) -> None:
+    record = Layout(catalog.results).record
+    (mine,) = engines(record)
+    assert list(transfer.prune(catalog)) == [] and "in use" in next(transfer.listing(catalog))
+    with (catalog.root / "src/upkeep/cell/engines/lockstep.py").open("a") as file:
+        file.write("\n\nUNUSED = 1\n")
+    catalog = Catalog(catalog.root)
+    assert "of other weights, packages or code" in next(transfer.listing(catalog))
+    assert [line.split()[:2] for line in transfer.prune(catalog)] == [["removed", mine.engine[:16]]]
+    assert engines(record) == []
