@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from host_fakes import Forks, make_repository
+from test_record import repeated
 from upkeep.catalog import ArtifactCell, Catalog, Cell
 from upkeep.host.supervise import SILENT_END
 from upkeep.integrity import verify_folder
@@ -129,9 +130,14 @@ def test_real_engine_that_was_killed_ends_with_the_same_bytes(built: Path, attem
     attempt(undisturbed, cell)
     expected = output(undisturbed, cell)
     assert all(json.loads(line)["error"] is None for line in expected.splitlines())
-    assert attempt(root, cell, 130)
-    attempt(root, cell)
-    assert output(root, cell) == expected
-    manifest = verify_folder(Layout(Catalog(root).results).cell(Cell.parse(cell)))
-    assert [a.outcome for a in manifest.attempts] == ["killed", "complete"]
-    assert manifest.attempts[0].reason == SILENT_END
+    # The engine is killed with its supervisor, and a kept reply is not asked again.
+    for event in (90, 150, 190, 230):
+        place = tmp_path / str(event)
+        shutil.copytree(root, place)
+        assert attempt(place, cell, event)
+        attempt(place, cell)
+        assert output(place, cell) == expected
+        assert repeated(place / "results" / "record") == 0
+        manifest = verify_folder(Layout(Catalog(place).results).cell(Cell.parse(cell)))
+        assert manifest.attempts[-1].outcome == "complete"
+        assert all(a.reason == SILENT_END for a in manifest.attempts[:-1])

@@ -53,6 +53,12 @@ def held(folder: Path, numbers: range = range(100), parts: dict[str, str] = ENGI
     return {number for number, kept in found.items() if kept is not None}
 
 
+def repeated(record: Path) -> int:
+    """How many replies were given to a request that had one."""
+    entries = [key for one in engines(record) for _, key, _ in Replies(record, one.parts, one.model).entries()]
+    return len(entries) - len(set(entries))
+
+
 def test_what_is_kept_is_given_again_in_the_same_process_and_in_another(tmp_path: Path) -> None:
     replies = Replies(tmp_path, ENGINE, "m")
     assert replies.get(key(0)) is None

@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from conftest import CACHE, copy_repository
+from test_record import repeated
 from upkeep.contract import Manifest
 from upkeep.files import digest
 
@@ -127,7 +128,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tu
         (root / card).write_text(text.replace(old, new))
     place = Place(root, temporary)
     place.run()
-    for name in ("cells", "memories", "scores", "report", "tables", "figures", "work"):
+    for name in ("cells", "memories", "record", "scores", "report", "tables", "figures", "work"):
         shutil.rmtree(root / "results" / name, ignore_errors=True)
     shutil.copytree(root, folder / "prepared", symlinks=True)
     took = place.run()
@@ -182,6 +183,7 @@ def test_a_killed_run_goes_on_by_the_same_command_and_leaves_nothing(
     print(f"seed {seed}: killed {told} with {len(before)} published; at {moment:.1f} s; again {again:.1f} s")
     assert place.predictions() == expected
     assert before.items() <= place.starts().items(), "what was published is not run again"
+    assert repeated(place.root / "results" / "record") == 0, "nothing is asked twice"
     deadline = time.monotonic() + END_S
     while place.left() and time.monotonic() < deadline:
         time.sleep(0.5)
