@@ -22,7 +22,7 @@ import msgspec
 from upkeep.cell.engines import wire
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import SOCKET, Engine, EngineGateway
+from upkeep.gateway.cells import SOCKET, Engine, Gateway
 from upkeep.gateway.record import Replies, key_of
 
 ENGINE = {"weights": "benchmark"}
@@ -88,7 +88,7 @@ def stream(intervals: int, words: int) -> list[str]:
 def play(replies: Path, engine: Engine, documents: list[str], probes: int) -> tuple[float, int, int]:
     """Seconds, characters sent, and requests that the engine answered."""
     kept = Replies(replies, ENGINE, "benchmark")
-    gateway = EngineGateway(kept, engine)
+    gateway = Gateway("reader", kept, engine)
     sent, begin = 0, time.perf_counter()
     with gateway as folder, socket.socket(socket.AF_UNIX) as cell:
         cell.connect(str(folder / SOCKET))

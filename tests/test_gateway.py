@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from conftest import ROOT
 from test_engines import chat, spec
 from test_share import GARBAGE, answers, own_engine, serving
+from upkeep import yaml_files
+from upkeep.cell.embedding import SentenceEmbedder, load_embedder
 from upkeep.cell.engines import wire
+from upkeep.cell.engines.embedder import RemoteEmbedder
+from upkeep.cell.engines.embedder import serve as served
 from upkeep.cell.engines.lockstep import EngineDied, Handle, lockstep
 from upkeep.cell.engines.remote import RemoteEngine
 from upkeep.cell.make_model import tiny_llama
-from upkeep.contract import Sampling
+from upkeep.contract import ModelSpec, Sampling
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import SOCKET, EngineGateway
+from upkeep.gateway.cells import SOCKET, Gateway
 from upkeep.gateway.record import Replies
 
 ENGINE = {"weights": "a"}
@@ -52,9 +59,9 @@ class Machine:
         return self.folder / "engine"
 
     @contextlib.contextmanager
-    def open(self, parts: dict[str, str] = ENGINE, *, fresh: bool = False) -> Iterator[tuple[EngineGateway, str]]:
+    def open(self, parts: dict[str, str] = ENGINE, *, fresh: bool = False) -> Iterator[tuple[Gateway, str]]:
         replies = Replies(self.record, parts, "m")
-        gateway = EngineGateway(replies, self.load, fresh=fresh)
+        gateway = Gateway("reader", replies, self.load, fresh=fresh)
         with gateway as folder:
             yield gateway, str(folder / SOCKET)
         replies.close()
@@ -88,7 +95,7 @@ def test_a_model_answers_and_is_counted_through_it_as_without_it(
 def test_what_was_asked_is_answered_without_the_engine(machine: Machine, sampling: Sampling | None) -> None:
     before, _ = machine.ask(sampling=sampling)
     replies = Replies(machine.record, ENGINE, "m")
-    with EngineGateway(replies, nobody) as folder:
+    with Gateway("reader", replies, nobody) as folder:
         assert answers(RemoteEngine(str(folder / SOCKET)), sampling=sampling) == before
 
 
@@ -190,7 +197,7 @@ def test_an_engine_that_dies_ends_the_container_and_what_it_said_before_is_kept(
 def test_an_engine_that_cannot_be_loaded_is_the_reason_that_is_told(machine: Machine) -> None:
     machine.ask(1)
     replies = Replies(machine.record, ENGINE, "m")
-    gateway = EngineGateway(replies, nobody)
+    gateway = Gateway("reader", replies, nobody)
     with gateway as folder, pytest.raises(EngineDied, match="no engine may be asked"):
         together(str(folder / SOCKET), 1, WARM, same_seed=True)
     assert gateway.failure is not None and "no engine may be asked" in str(gateway.failure)
@@ -244,7 +251,7 @@ def test_it_ends_though_an_engine_is_being_loaded(machine: Machine) -> None:
             time.sleep(0.01)
         raise UpkeepError("nobody waits")
 
-    with EngineGateway(Replies(machine.record, ENGINE, "m"), slow) as folder, socket.socket(socket.AF_UNIX) as cell:
+    with Gateway("reader", Replies(machine.record, ENGINE, "m"), slow) as folder, socket.socket(socket.AF_UNIX) as cell:
         cell.connect(str(folder / SOCKET))
         wire.receive(cell, wire.Ready)
         wire.send(cell, wire.CountTokens("never counted"))
@@ -270,3 +277,96 @@ def test_it_ends_though_the_engine_is_at_work(machine: Machine) -> None:
         begin = time.monotonic()
     assert time.monotonic() - begin < 10
     done.set()
+
+
+# ---------------------------------------------------------------- embedders
+
+
+TEXTS = [
+    "The lamp is in the attic.",
+    "rain " * 400,
+    "",
+    "a",
+    "Where is the lamp?",
+    "The lamp is in the attic.",
+    "日本語 🙂",
+]
+EMBEDDER = yaml_files.read_yaml(ROOT / "models" / "minilm.yaml", ModelSpec)
+
+
+@pytest.fixture(scope="module")
+def minilm() -> SentenceEmbedder:
+    return load_embedder(EMBEDDER, None)
+
+
+@contextlib.contextmanager
+def embedding(minilm: SentenceEmbedder, folder: Path, *, fresh: bool = False) -> Iterator[tuple[Gateway, str]]:
+    """The way to an embedder whose replies are kept in `folder`; it is served by a thread."""
+    place = folder / "embedder"
+    place.mkdir(exist_ok=True)
+    (place / SOCKET).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    here = Path.cwd()
+    os.chdir(place)  # a socket's path may have 107 bytes
+    listener.bind(SOCKET)
+    os.chdir(here)
+    listener.listen()
+
+    def work() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    served(minilm, connection, wire.Ready("st", "1", 256, {}))
+
+    threading.Thread(target=work, daemon=True).start()
+    replies = Replies(folder / "record", ENGINE, "minilm")
+    gateway = Gateway("embedder", replies, lambda given_up: Path(os.path.relpath(place)), fresh=fresh)
+    with gateway as reached:
+        yield gateway, str(reached / SOCKET)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    replies.close()
+
+
+def test_vectors_are_those_of_each_text_alone_whoever_asks(minilm: SentenceEmbedder, tmp_path: Path) -> None:
+    alone = np.concatenate([minilm.documents([text]) for text in TEXTS])
+    assert np.array_equal(minilm.documents(TEXTS), alone)
+    with embedding(minilm, tmp_path) as (gateway, path):
+        embedder = RemoteEmbedder(path, EMBEDDER)
+        assert np.array_equal(embedder.documents(TEXTS), alone) and embedder.documents(TEXTS).dtype == np.float32
+        assert gateway.tally.asked == len(set(TEXTS)), "equal texts are embedded once"
+        assert len(embedder.documents([])) == 0
+        assert all(embedder.windows(text) == minilm.windows(text) for text in TEXTS)
+        many = [f"Sentence number {n}." for n in range(150)]
+        assert np.array_equal(embedder.queries(many), minilm.queries(many))
+
+
+def test_a_text_is_embedded_once_for_ever(minilm: SentenceEmbedder, tmp_path: Path) -> None:
+    with embedding(minilm, tmp_path) as (_, path):
+        first = RemoteEmbedder(path, EMBEDDER).documents(TEXTS[:3])
+    with embedding(minilm, tmp_path) as (gateway, path):
+        again = RemoteEmbedder(path, EMBEDDER).documents(TEXTS)
+        assert np.array_equal(again[:3], first) and gateway.tally.asked == len(set(TEXTS)) - 3
+    with Gateway("embedder", Replies(tmp_path / "record", ENGINE, "minilm"), nobody) as folder:
+        embedder = RemoteEmbedder(str(folder / SOCKET), EMBEDDER)
+        assert np.array_equal(embedder.documents(TEXTS), again)
+        with pytest.raises(EngineDied, match="no engine may be asked"):
+            embedder.documents(["something new"])
+
+
+@pytest.mark.parametrize(
+    "question", [wire.CountTokens("a"), wire.Step([], []), {"type": "Embed", "texts": [1]}, {"type": "Cuts"}]
+)
+def test_an_embedder_is_asked_for_vectors_and_nothing_else(
+    minilm: SentenceEmbedder, tmp_path: Path, question: object
+) -> None:
+    with embedding(minilm, tmp_path) as (_, path):
+        with socket.socket(socket.AF_UNIX) as hostile:
+            hostile.connect(path)
+            wire.receive(hostile, wire.Ready)
+            wire.send(hostile, question)
+            hostile.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert hostile.recv(1) == b""
+        assert len(RemoteEmbedder(path, EMBEDDER).documents(["a"])) == 1

@@ -157,6 +157,19 @@ def test_asked_afresh_it_says_how_many_answers_differ_and_where(
     assert sum(path.stat().st_size for path in replies.rglob("*.log")) > entries  # the earlier ones are kept
 
 
+def test_variants_and_methods_share_what_they_embed(catalog: Catalog) -> None:
+    fetch(catalog, "minilm")
+    first, second = (Cell(BABI, "rag_dense", variant, "tiny") for variant in ("k1", "k3"))
+    made = run_cell(catalog, first).measured
+    assert made["new_vectors"] > 0
+    shared = run_cell(catalog, second).measured
+    assert (shared["new_vectors"], shared["recorded_vectors"]) == (0, made["new_vectors"] + made["recorded_vectors"])
+    before = (Layout(catalog.results).cell(first) / "predictions.jsonl").read_bytes()
+    replayed(catalog, first)
+    assert (Layout(catalog.results).cell(first) / "predictions.jsonl").read_bytes() == before
+    assert list(transfer.prune(catalog)) == []
+
+
 def test_a_record_goes_to_another_machine_and_is_verified_there(catalog: Catalog, tmp_path: Path) -> None:
     before, exported = contents(catalog), tmp_path / "record.tar"
     assert any("replies" in line for line in transfer.export(catalog, exported))

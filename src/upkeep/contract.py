@@ -354,7 +354,8 @@ class CellDescription(Record, frozen=True, kw_only=True):
     """None for a method that calls no model."""
     model_path: str | None
     embedder_spec: ModelSpec | None = None
-    embedder_path: str | None = None
+    embedder_socket: str | None = None
+    """Unix socket of the embedder, which is outside this container."""
     engine: EngineSettings
     trials: Positive = 1
     seed: Count = 0
@@ -371,8 +372,8 @@ class CellDescription(Record, frozen=True, kw_only=True):
     pairs: str | None = None
     """`train`: file of training pairs (JSON Lines of Pair)."""
     socket: str | None = None
-    """Unix socket of an engine outside this container: one that several cells share, or the way to an endpoint.
-    Null where the engine runs in this container."""
+    """Unix socket of the way to the model; null for a method that calls none, and for training. In an engine's own
+    container, where it listens."""
 
 
 # ---------------------------------------------------------------- manifests and cards

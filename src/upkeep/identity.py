@@ -35,7 +35,7 @@ DESCRIPTION: Fields = {
     "model_spec": "content",
     "model_path": "content",
     "embedder_spec": "content",
-    "embedder_path": "content",
+    "embedder_socket": "out",
     "engine": "in",
     "trials": "in",
     "seed": "in",

@@ -1,4 +1,7 @@
-"""Embedders: sentence-transformers models, read from a local folder, never from a network."""
+"""Embedders: sentence-transformers models, read from a local folder, never from a network.
+
+A text's vector is of the text alone: it is computed by itself, so nothing that is embedded beside it changes a bit.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from upkeep.contract import ModelSpec
-
-BATCH = 32
-"""Texts that are embedded at a time."""
 
 
 def load_embedder(spec: ModelSpec, path: str | Path | None, threads: int = 1) -> SentenceEmbedder:
@@ -73,20 +73,24 @@ class SentenceEmbedder:
 
     def documents(self, texts: Sequence[str]) -> np.ndarray:
         """(n, d) float32, each row of length 1."""
-        return self._encode([self._spec.document_prefix + text for text in texts])
+        return self.encode([self._spec.document_prefix + text for text in texts])
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """(n, d) float32, each row of length 1."""
-        return self._encode([self._spec.query_prefix + text for text in texts])
+        return self.encode([self._spec.query_prefix + text for text in texts])
 
     def windows(self, text: str) -> list[str]:
         """The text cut into pieces that the embedder reads whole; at the starts of words where it can be."""
+        return pieces(text, self.cuts(text))
+
+    def cuts(self, text: str) -> list[int]:
+        """Where the pieces of a text begin (`windows`), but the first, in characters."""
         encoded = self._model.tokenizer(
             text, add_special_tokens=False, truncation=False, return_offsets_mapping=True, verbose=False
         )
         starts = [start for start, _ in encoded["offset_mapping"]]
         words = encoded.word_ids()
-        cuts = [0]
+        cuts: list[int] = []
         at = 0
         while len(starts) - at > self._room:
             end = at + self._room
@@ -95,10 +99,16 @@ class SentenceEmbedder:
                 cut -= 1
             at = cut if cut > at else end
             cuts.append(starts[at])
-        return [text[a:b] for a, b in itertools.pairwise([*cuts, len(text)])]
+        return cuts
 
-    def _encode(self, texts: list[str]) -> np.ndarray:
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of texts as they are, without the card's prefixes: (n, d) float32, each row of length 1."""
         vectors = self._model.encode(
-            texts, batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+            list(texts), batch_size=1, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+def pieces(text: str, cuts: Sequence[int]) -> list[str]:
+    """A text cut at some places."""
+    return [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]

@@ -89,9 +89,11 @@ def make_tools(cell: CellDescription) -> Tools:
 
     embedder = None
     if cell.embedder_spec is not None:
-        from upkeep.cell.embedding import load_embedder
+        from upkeep.cell.engines.embedder import RemoteEmbedder
 
-        embedder = load_embedder(cell.embedder_spec, cell.embedder_path or "", cell.engine.threads)
+        if cell.embedder_socket is None:
+            raise ValueError("the cell has an embedder, but no way to it")
+        embedder = RemoteEmbedder(cell.embedder_socket, cell.embedder_spec)
     prompt = get_prompt(cell.prompt, cell.prompt_text, cell.examples)
     return Tools(prompt=prompt, embedder=embedder, seed=cell.seed, threads=cell.engine.threads)
 

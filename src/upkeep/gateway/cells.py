@@ -15,10 +15,11 @@ import contextlib
 import socket
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +33,7 @@ from upkeep.gateway.record import Replies, key_of
 from upkeep.host.scratch import Scratch, place_for_socket
 
 SOCKET = "engine.sock"
+Role = Literal["reader", "embedder"]
 Engine = Callable[[Callable[[], bool]], Path]
 MAX_HELD_BYTES = 2 * 2**30
 """Of the prompts that a container holds at a time."""
@@ -64,8 +66,6 @@ class _Decode(Struct, tag="Decode", forbid_unknown_fields=True, frozen=True):
     ids: msgspec.Raw
 
 
-_Question = _Chat | _Plain | _CountTokens | _Tokenize | _Decode | wire.Step
-_QUESTIONS: Any = _Question
 _FINISHED = msgspec.msgpack.Decoder(wire.Finished)
 
 
@@ -79,17 +79,19 @@ class Tally:
     """Requests that the engine answered."""
 
 
-class EngineGateway:
+class Gateway:
     """The way from one container to one engine. Use as a context manager, which gives the folder with the socket.
 
     Args:
+        role: what the engine is to the container.
         replies: of the engine.
         engine: gives the folder with the socket of the engine itself, after loading it where need be; its argument says
             whether nobody waits for that any more.
         fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
     """
 
-    def __init__(self, replies: Replies, engine: Engine, *, fresh: bool = False) -> None:
+    def __init__(self, role: Role, replies: Replies, engine: Engine, *, fresh: bool = False) -> None:
+        self._role: Role = role
         self._replies, self._engine, self._fresh = replies, engine, fresh
         self.failure: UpkeepError | None = None
         """Why the engine could not be asked."""
@@ -135,7 +137,7 @@ class EngineGateway:
                 session.run()
 
     def _session(self, connection: socket.socket) -> _Session:
-        return _Session(self, connection)
+        return (_ModelSession if self._role == "reader" else _EmbedderSession)(self, connection)
 
     def connect(self) -> Connection:
         """A connection to the engine, which is new to it.
@@ -153,6 +155,10 @@ class EngineGateway:
         if self._replies.ready() != ready:
             self._replies.say_ready(ready)
         return found
+
+    def ready(self) -> dict[str, Any] | None:
+        """What the engine said of itself, if that is kept and counts."""
+        return None if self._fresh else self._replies.ready()
 
     def keep(self, key: bytes, value: bytes) -> None:
         """Keep an answer.
@@ -182,20 +188,26 @@ class _Prompt:
     size: int
 
 
-class _Session:
+class _Session(ABC):
     """One connection of a container."""
 
-    def __init__(self, gateway: EngineGateway, connection: socket.socket) -> None:
+    questions: Any
+    """What may be asked."""
+
+    def __init__(self, gateway: Gateway, connection: socket.socket) -> None:
         self._gateway, self._connection, self._tally = gateway, connection, gateway.tally
         self._engine: Connection | None = None
-        self._prompts: dict[int, _Prompt] = {}
-        self._held_bytes = self._kept = 0
-        self._waiting: dict[bytes, list[int]] = {}
-        """Numbers of the requests that wait for a reply, by what it will be kept by."""
-        self._sent: dict[int, bytes] = {}
-        self._next: list[wire.Generate | wire.Score] = []
-        """Requests for the engine's next step."""
-        self._forget: list[int] = []
+        self._kept = 0
+
+    @abstractmethod
+    def _answer(self, question: Any) -> bytes:
+        """The answer to a question, in MessagePack.
+
+        Raises:
+            wire.Breach: the container breaks the rules.
+            EngineDied: the engine cannot be asked.
+            RuntimeError: a text cannot be read.
+        """
 
     def close(self) -> None:
         if self._engine is not None:
@@ -206,7 +218,7 @@ class _Session:
         try:
             wire.send(self._connection, self._ready())
             while True:
-                question = wire.receive(self._connection, _QUESTIONS)
+                question = wire.receive(self._connection, self.questions)
                 try:
                     value = self._answer(question)
                 except (wire.Breach, EngineDied):
@@ -232,7 +244,7 @@ class _Session:
             wire.send(self._connection, wire.Died(str(error)))
 
     def _ready(self) -> dict[str, Any]:
-        found = None if self._gateway._fresh else self._gateway._replies.ready()
+        found = self._gateway.ready()
         return found if found is not None else msgspec.to_builtins(self._ask_engine().ready)
 
     def _ask_engine(self) -> Connection:
@@ -240,9 +252,35 @@ class _Session:
             self._engine = self._gateway.connect()
         return self._engine
 
-    # ------------------------------------------------------------ questions
+    def _simple(self, kind: str, question: Any, content: bytes) -> bytes:
+        """The answer to a question by itself: kept, or from the engine."""
+        key = key_of(kind, content)
+        if (known := self._gateway.known(key)) is not None:
+            return known
+        value = bytes(self._ask_engine().ask(question, msgspec.Raw))
+        self._kept += 1
+        if self._kept <= MAX_KEPT:
+            self._gateway.keep(key, value)
+        return value
 
-    def _answer(self, question: _Question) -> bytes:
+
+class _ModelSession(_Session):
+    """With a language model."""
+
+    questions: Any = _Chat | _Plain | _CountTokens | _Tokenize | _Decode | wire.Step
+
+    def __init__(self, gateway: Gateway, connection: socket.socket) -> None:
+        super().__init__(gateway, connection)
+        self._prompts: dict[int, _Prompt] = {}
+        self._held_bytes = 0
+        self._waiting: dict[bytes, list[int]] = {}
+        """Numbers of the requests that wait for a reply, by what it will be kept by."""
+        self._sent: dict[int, bytes] = {}
+        self._next: list[wire.Generate | wire.Score] = []
+        """Requests for the engine's next step."""
+        self._forget: list[int] = []
+
+    def _answer(self, question: Any) -> bytes:
         match question:
             case _Chat(_, content) | _Plain(_, content):
                 return self._hold(question, bytes(content))
@@ -252,18 +290,10 @@ class _Session:
                 return self._simple("tokenize", question, bytes(content))
             case _Decode(content):
                 return self._simple("decode", question, bytes(content))
-            case _:
+            case wire.Step():
                 return self._step(question)
-
-    def _simple(self, kind: str, question: Any, content: bytes) -> bytes:
-        key = key_of(kind, content)
-        if (known := self._gateway.known(key)) is not None:
-            return known
-        value = bytes(self._ask_engine().ask(question, msgspec.Raw))
-        self._kept += 1
-        if self._kept <= MAX_KEPT:
-            self._gateway.keep(key, value)
-        return value
+            case _:
+                raise AssertionError(question)
 
     def _hold(self, question: _Chat | _Plain, content: bytes) -> bytes:
         if len(self._prompts) >= wire.MAX_HELD or self._held_bytes + len(content) > MAX_HELD_BYTES:
@@ -330,6 +360,27 @@ class _Session:
                 self._gateway.keep(key, msgspec.msgpack.encode(msgspec.structs.replace(done, number=0)))
             finished += [msgspec.structs.replace(done, number=number) for number in self._waiting.pop(key)]
         return finished
+
+
+class _EmbedderSession(_Session):
+    """With an embedder."""
+
+    questions: Any = wire.EmbedderQuestion
+
+    def _answer(self, question: Any) -> bytes:
+        if isinstance(question, wire.Cuts):
+            return self._simple("cuts", question, question.text.encode())
+        keys = [key_of("embed", text.encode()) for text in question.texts]
+        known = {key: self._gateway.known(key, sampled=True) for key in keys}
+        new = {key: text for key, text in zip(keys, question.texts, strict=True) if known[key] is None}
+        if new:
+            vectors = self._ask_engine().ask(wire.Embed(list(new.values())), list[bytes])
+            for key, vector in zip(new, vectors, strict=True):
+                self._gateway.keep(key, vector)
+                known[key] = vector
+        self._tally.asked += len(new)
+        self._tally.recorded += len(keys) - len(new)
+        return msgspec.msgpack.encode([known[key] for key in keys])
 
 
 def _key(prompt: bytes, request: wire.Generate | wire.Score) -> bytes:

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from upkeep.batches import batches
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog, Cell, TrainedModel
 from upkeep.errors import UpkeepError
-from upkeep.files import write_atomically
-from upkeep.gateway.engines import engine_parts
+from upkeep.files import digest, write_atomically
+from upkeep.gateway.engines import embedder_parts, engine_parts
 from upkeep.gateway.record import Replies, engines
 from upkeep.identity import describe
 from upkeep.integrity import Missing
@@ -151,6 +150,7 @@ def prune(catalog: Catalog) -> Iterator[str]:
 
 
 def _parts(catalog: Catalog, cell: Cell) -> dict[str, str] | None:
+    """The engine that a cell's model runs on; None where it has none of the suite's."""
     settings = describe(catalog, cell, 1).engine
     if settings.name not in ("transformers", "vllm"):
         return None
@@ -158,16 +158,21 @@ def _parts(catalog: Catalog, cell: Cell) -> dict[str, str] | None:
 
 
 def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
-    """Engines that the cells of all suites ask, and models of which nobody can tell, for want of their weights."""
+    """Engines and embedders that cells of any suite ask; models of which nobody can tell, for want of their weights."""
     found, unknown = set[str](), set[str]()
-    for name in catalog.suites:
-        # The cells of a batch ask one engine.
-        for batch in batches(catalog, catalog.cells(catalog.suite(name))):
-            if not batch.cells:
-                continue
-            try:
-                if (parts := _parts(catalog, batch.cells[0])) is not None:
-                    found.add(Replies(Layout(catalog.results).record, parts, batch.model).engine)
-            except Missing:
-                unknown.add(batch.model)
+    cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
+    # Datasets and variants make no other engine; trained models differ by dataset.
+    kinds = {(c.method, c.model, c.dataset if TrainedModel.parse(c.model) else ""): c for c in sorted(cells)}
+    for cell in kinds.values():
+        embedder = catalog.embedder(cell.method, cell.model) if cell.model != "none" else None
+        try:
+            if (parts := _parts(catalog, cell)) is not None:
+                found.add(digest(parts))
+        except Missing:
+            unknown.add(cell.model)
+        try:
+            if embedder is not None:
+                found.add(digest(embedder_parts(catalog, cell, embedder)))
+        except Missing:
+            unknown.add(embedder or "")
     return found, unknown

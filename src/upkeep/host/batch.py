@@ -12,7 +12,7 @@ from upkeep.files import digest
 from upkeep.gateway.record import Asking
 from upkeep.host.lifeline import stoppable
 from upkeep.host.runtimes import detect
-from upkeep.host.share import SharedEngine
+from upkeep.host.share import SharedEngines
 from upkeep.host.supervise import RETRIES, Runtime, run_cell
 from upkeep.host.watch import Limits
 from upkeep.paths import Layout
@@ -40,8 +40,8 @@ def run_batch(
     failed: dict[Job, UpkeepError] = {}
     log = Layout(catalog.results).log("engines", batch.name)
     # Other copies of the suite have batches of the same name.
-    name = f"engine-{batch.name}-{digest(str(catalog.results))[:8]}"
-    with stoppable(), SharedEngine(name, runtime, log, limits.stall_s) as shared:
+    name = f"{batch.name}-{digest(str(catalog.results))[:8]}"
+    with stoppable(), SharedEngines(name, runtime, log, limits.stall_s) as shared:
         for job in batch.jobs:
             if (memory := _memory(catalog, job)) in failed:
                 failed[job] = UpkeepError(f"{job}: the memory that it reads could not be made", where=memory)

@@ -19,6 +19,7 @@ import msgspec
 
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
+from upkeep.gateway.cells import Role
 from upkeep.gateway.record import Replies
 from upkeep.host.runtimes import Handle, Launch, Prepared
 from upkeep.host.scratch import Scratch, place_for_socket
@@ -47,16 +48,49 @@ class Wanted:
 
     description: CellDescription
     """The cell's; its engine settings and its model are the engine's."""
-    weights: Path
+    weights: Path | None
+    """None where a package of the image carries them."""
     prepared: Prepared
     """An image with the engine: that of the first cell's method."""
     resources: Resources
     gpus: int
+    module: str = "upkeep.cell.engines.serve"
+    """What serves it."""
 
     def same_engine(self, other: Wanted) -> bool:
         """Whether one engine serves both."""
         mine, yours = self.description, other.description
-        return (mine.engine, mine.model_spec, self.weights) == (yours.engine, yours.model_spec, other.weights)
+        ours, theirs = (self.module, self.weights), (other.module, other.weights)
+        return (mine.engine, mine.model_spec, *ours) == (yours.engine, yours.model_spec, *theirs)
+
+
+class SharedEngines:
+    """The engines that the cells of a batch share, by role. Use as a context manager.
+
+    Args:
+        name: of their containers, after the role.
+        log: takes what the reader prints; those of other roles have their own beside it.
+        patience_s: how long one may take to load.
+    """
+
+    def __init__(self, name: str, runtime: Starter, log: Path, patience_s: float = 3600.0) -> None:
+        self._name, self._runtime, self._log, self._patience = name, runtime, log, patience_s
+        self._stack = contextlib.ExitStack()
+        self._engines: dict[Role, SharedEngine] = {}
+
+    def __enter__(self) -> SharedEngines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def of(self, role: Role) -> SharedEngine:
+        """The engine of a role; none is started by that."""
+        if role not in self._engines:
+            log = self._log if role == "reader" else self._log.with_name(f"{self._log.stem}.{role}.log")
+            engine = SharedEngine(f"{role}-{self._name}", self._runtime, log, self._patience)
+            self._engines[role] = self._stack.enter_context(engine)
+        return self._engines[role]
 
 
 class SharedEngine:
@@ -131,7 +165,7 @@ class SharedEngine:
         cell.mkdir(mode=0o755)
         description = msgspec.structs.replace(
             wanted.description,
-            model_path=self._runtime.path_of("model", wanted.weights),
+            model_path=None if wanted.weights is None else self._runtime.path_of("model", wanted.weights),
             output=place,
             socket=f"{place}/{SOCKET}",
         )
@@ -142,12 +176,12 @@ class SharedEngine:
             wanted.prepared,
             Launch(
                 name=self.name,
-                inputs={"cell": cell, "model": wanted.weights},
+                inputs={"cell": cell} | ({} if wanted.weights is None else {"model": wanted.weights}),
                 output=self._output,
                 log=self.log,
                 resources=wanted.resources,
                 gpus=wanted.gpus,
-                arguments=("-m", "upkeep.cell.engines.serve", f"{self._runtime.path_of('cell', cell)}/cell.json"),
+                arguments=("-m", wanted.module, f"{self._runtime.path_of('cell', cell)}/cell.json"),
             ),
         )
         self._await(wanted, given_up)

@@ -24,6 +24,7 @@ from upkeep.contract import (
     Attempt,
     CellDescription,
     Count,
+    EngineSettings,
     Environment,
     Manifest,
     Memory,
@@ -39,6 +40,8 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.files import digest, locked, open_regular, remove, storing
+from upkeep.gateway.cells import Role
+from upkeep.gateway.engines import embedder_parts, embedder_resources, engine_parts
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host import publish, slurm
 from upkeep.host.collected import Collected
@@ -47,10 +50,10 @@ from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks, worked_ex
 from upkeep.host.gpus import require_gpus
 from upkeep.host.lifeline import patience_s, stoppable
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
-from upkeep.host.share import SharedEngine, Wanted
+from upkeep.host.share import SharedEngines, Wanted
 from upkeep.host.status import Reporter, now
 from upkeep.host.watch import Failed, Limits, Watch, kind_of_status
-from upkeep.host.way import NoModel, ToEndpoint, ToEngine, Way
+from upkeep.host.way import ToEndpoint, ToEngine, Way
 from upkeep.identity import describe, identity, resources
 from upkeep.integrity import read_sealed, write_sealed
 from upkeep.paths import Layout
@@ -64,6 +67,8 @@ Kind = Literal["cells", "memories", "trained"]
 RETRIES = 2
 """Further attempts after one that ended early but got further than the one before."""
 MINUTE_S = 60.0
+SOCKETS: dict[Role, str] = {"reader": "engine", "embedder": "embedder"}
+"""What the folders with the sockets of models are among a container's inputs."""
 TOLD = 20
 """Answers that differ from those before, of a cell, which are named."""
 SILENT_END = "it ended without a word: its supervisor was killed, or could not write its end, as on a disk without room"
@@ -93,7 +98,7 @@ def run_cell(
     runtime: Runtime | None = None,
     limits: Limits | None = None,
     retries: int = RETRIES,
-    shared: SharedEngine | None = None,
+    shared: SharedEngines | None = None,
     ask: Asking = "unknown",
 ) -> Manifest:
     """Run a cell (or make a memory, or train a model) and publish it; what is published of the same identity is reused.
@@ -148,10 +153,12 @@ class _Reported(Record, frozen=True, kw_only=True):
 class _Job:
     """One cell or artifact from its inputs to its publication."""
 
-    def __init__(self, catalog: Catalog, job: Job, shared: SharedEngine | None = None, ask: Asking = "unknown") -> None:
+    def __init__(
+        self, catalog: Catalog, job: Job, shared: SharedEngines | None = None, ask: Asking = "unknown"
+    ) -> None:
         self.catalog, self.job, self.shared, self.layout = catalog, job, shared, Layout(catalog.results)
         self.ask = ask
-        self.way: Way = NoModel()
+        self.ways: dict[Role, Way] = {}
         variant = job.key if isinstance(job, ArtifactCell) else job.variant
         catalog.check(Cell(job.dataset, job.method, variant, job.model))
         self.name = str(job)
@@ -224,7 +231,6 @@ class _Job:
                 require_gpus(self.gpus, f"the model {job.model!r}")
         if embedder := self.catalog.embedder(job.method, job.model):
             self._add_weights("embedder", embedder)
-            self.gpus = max(self.gpus, self.catalog.spec(embedder).gpus)
         if self.kind == "trained":
             if not card.pairs:
                 raise UpkeepError(f"the dataset {job.dataset!r} has no pairs to train on", where=self.dataset)
@@ -263,32 +269,45 @@ class _Job:
         self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
         if self.kind == "trained":
             return self._train()
-        self.way = self._way()
-        with self.way.open() as folder:
-            if folder is not None:
-                self.inputs["engine"] = folder
+        with self._models():
             return self._feed(Corpus.read(self.dataset), retries)
 
-    def _way(self) -> Way:
-        """To the job's model."""
-        match self.description.engine.name:
-            case "none":
-                return NoModel()
-            case "endpoint":
-                record = self.layout.requests(self.job.model, self.kind, self.job)
-                return ToEndpoint(self.catalog, self.job.model, record, self.ask)
-        gpus = self.catalog.spec(self.job.model).gpus
-        wanted = Wanted(self.description, self.inputs.pop("model"), self.prepared, self.resources, gpus)
-        name = f"engine-{self.kind}-{digest(str(self.work))[:12]}"
-        log = self.layout.log("engines", self.job)
-        return ToEngine(
-            self.catalog,
-            self.job,
-            wanted,
-            self.ask,
-            self.shared,
-            lambda: SharedEngine(name, self.runtime, log, self.limits.stall_s),
-        )
+    def _find_ways(self, shared: SharedEngines) -> dict[Role, Way]:
+        """To the job's models, by role."""
+        ways: dict[Role, Way] = {}
+        description, catalog, job = self.description, self.catalog, self.job
+        if description.engine.name == "endpoint":
+            ways["reader"] = ToEndpoint(catalog, job.model, self.layout.requests(job.model, self.kind, job), self.ask)
+        elif description.engine.name != "none":
+            gpus = catalog.spec(job.model).gpus
+            wanted = Wanted(description, self.inputs.pop("model"), self.prepared, self.resources, gpus)
+            parts = engine_parts(catalog, job, description.engine)
+            engine = shared.of("reader")
+            ways["reader"] = ToEngine(catalog, job, "reader", job.model, wanted, parts, self.ask, engine)
+        if (name := catalog.embedder(job.method, job.model)) is not None:
+            card = catalog.model(name)
+            needs = embedder_resources(catalog, job, name)
+            settings = EngineSettings(name="none", threads=needs.cpus)
+            told = msgspec.structs.replace(description, model=name, model_spec=card, engine=settings)
+            module = "upkeep.cell.engines.embedder"
+            wanted = Wanted(told, self.inputs.pop("embedder", None), self.prepared, needs, card.gpus, module)
+            parts = embedder_parts(catalog, job, name)
+            ways["embedder"] = ToEngine(catalog, job, "embedder", name, wanted, parts, self.ask, shared.of("embedder"))
+        return ways
+
+    @contextlib.contextmanager
+    def _models(self) -> Iterator[None]:
+        """The ways to the job's models, among what its container is given."""
+        with contextlib.ExitStack() as stack:
+            shared = self.shared
+            if shared is None:
+                name = f"{self.kind}-{digest(str(self.work))[:12]}"
+                log = self.layout.log("engines", self.job)
+                shared = stack.enter_context(SharedEngines(name, self.runtime, log, self.limits.stall_s))
+            self.ways = self._find_ways(shared)
+            for role, way in self.ways.items():
+                self.inputs[SOCKETS[role]] = stack.enter_context(way.open())
+            yield
 
     def _feed(self, corpus: Corpus, retries: int) -> Manifest:
         if self.kind == "memories":
@@ -347,7 +366,7 @@ class _Job:
                 with self._started(collected) as watch:
                     watch.feed(tasks())
             except Failed as failed:
-                blameless = self.way.lost
+                blameless = any(way.lost for way in self.ways.values())
                 if attempt < retries and (collected.count > before or blameless):
                     self.say(collected, f"continuing after: {failed}")
                     continue
@@ -444,7 +463,7 @@ class _Job:
         description: CellDescription = msgspec.structs.replace(
             self.description,
             model_path=paths.get("model"),
-            embedder_path=paths.get("embedder"),
+            embedder_socket=f"{paths['embedder']}/engine.sock" if "embedder" in paths else None,
             pairs=paths.get("pairs"),
             socket=f"{paths['engine']}/engine.sock" if "engine" in paths else None,
             output=self.runtime.path_of("output", self._output),
@@ -486,6 +505,9 @@ class _Job:
         attempts = self.state.attempts
         engine = self.description.engine.name
         again = self._compared(source) if self.ask == "everything" and self.kind == "cells" else {}
+        asked: dict[str, float] = {}
+        for way in self.ways.values():
+            asked |= way.measured(attempts)
         draft = Manifest(
             cell=str(self.job),
             identity=self.identity,
@@ -499,7 +521,7 @@ class _Job:
             trials=self.description.trials,
             outcomes={},
             usage=Usage(),
-            measured=self.way.measured(attempts) | again | self._spent(),
+            measured=asked | again | self._spent(),
             files={},
         )
         self.report.end("publishing")

@@ -11,8 +11,7 @@ from typing import Protocol
 from upkeep.catalog import Catalog, Job
 from upkeep.contract import Attempt
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import EngineGateway, Tally
-from upkeep.gateway.engines import engine_parts
+from upkeep.gateway.cells import Gateway, Role, Tally
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host.endpoints.record import measured
 from upkeep.host.gpus import require_gpus
@@ -27,8 +26,8 @@ class Way(Protocol):
     def lost(self) -> bool:
         """Whether the model has ended, or ends at this moment, by itself."""
 
-    def open(self) -> contextlib.AbstractContextManager[Path | None]:
-        """Gives the folder with `engine.sock`, for as long as the job runs; None where it asks no model.
+    def open(self) -> contextlib.AbstractContextManager[Path]:
+        """Gives the folder with `engine.sock`, for as long as the job runs.
 
         Raises:
             UpkeepError: the model cannot be asked; also in place of the error that ends the block, if that was why.
@@ -36,18 +35,6 @@ class Way(Protocol):
 
     def measured(self, attempts: list[Attempt]) -> dict[str, float]:
         """What was asked, for the manifest."""
-
-
-class NoModel:
-    """Of a method that calls none."""
-
-    lost = False
-
-    def open(self) -> contextlib.AbstractContextManager[Path | None]:
-        return contextlib.nullcontext()
-
-    def measured(self, attempts: list[Attempt]) -> dict[str, float]:
-        return {}
 
 
 @dataclass
@@ -61,7 +48,7 @@ class ToEndpoint:
     lost = False
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Path | None]:
+    def open(self) -> Iterator[Path]:
         from upkeep.host.gateway import gateway
 
         with gateway(self.catalog, self.model, self.record, self.ask) as folder:
@@ -77,35 +64,34 @@ class ToEngine:
     """To an engine of the suite's, through its record.
 
     Args:
-        shared: the batch's.
-        alone: makes one for this job, where it is in no batch.
+        parts: which engine it is (`gateway.engines`).
+        model: the name that it is asked by.
     """
 
     catalog: Catalog
     job: Job
+    role: Role
+    model: str
     wanted: Wanted
+    parts: dict[str, str]
     ask: Asking
-    shared: SharedEngine | None
-    alone: Callable[[], SharedEngine]
+    engine: SharedEngine
     tally: Tally = field(default_factory=Tally)
 
     @property
     def lost(self) -> bool:
-        return self.shared is not None and self.shared.lost
+        return self.engine.lost
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Path | None]:
-        with contextlib.ExitStack() as stack:
-            if self.shared is None:
-                self.shared = stack.enter_context(self.alone())
-            parts = engine_parts(self.catalog, self.job, self.wanted.description.engine)
-            replies = self.shared.replies(Layout(self.catalog.results).record, parts, self.job.model)
-            gateway = EngineGateway(replies, self._load, fresh=self.ask == "everything")
-            self.tally = gateway.tally
-            if replies.ready() is None or self.ask == "everything":
-                self._load()  # it takes long, and is no part of what the container is waited for
+    def open(self) -> Iterator[Path]:
+        replies = self.engine.replies(Layout(self.catalog.results).record, self.parts, self.model)
+        gateway = Gateway(self.role, replies, self._load, fresh=self.ask == "everything")
+        self.tally = gateway.tally
+        if replies.ready() is None or self.ask == "everything":
+            self._load()  # it takes long, and is no part of what the container is waited for
+        with gateway as folder:
             try:
-                yield stack.enter_context(gateway)
+                yield folder
             except UpkeepError as error:
                 if gateway.failure is not None:
                     raise gateway.failure from error
@@ -113,11 +99,11 @@ class ToEngine:
 
     def _load(self, given_up: Callable[[], bool] = lambda: False) -> Path:
         if self.ask == "nothing":
-            raise NotRecorded(self.job.model, self.job)
-        require_gpus(self.wanted.gpus, f"the model {self.job.model!r}")
-        assert self.shared is not None
-        return self.shared.folder(self.wanted, given_up)
+            raise NotRecorded(self.model, self.job)
+        require_gpus(self.wanted.gpus, f"the model {self.model!r}")
+        return self.engine.folder(self.wanted, given_up)
 
     def measured(self, attempts: list[Attempt]) -> dict[str, float]:
         """How many requests the record answered, and how many the engine, since this supervisor began."""
-        return {"recorded_replies": float(self.tally.recorded), "new_replies": float(self.tally.asked)}
+        what = "replies" if self.role == "reader" else "vectors"
+        return {f"recorded_{what}": float(self.tally.recorded), f"new_{what}": float(self.tally.asked)}

@@ -60,7 +60,7 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def ask(self, question: wire.Question, kind: type[T]) -> T:
+    def ask(self, question: wire.Question | wire.EmbedderQuestion, kind: type[T]) -> T:
         try:
             wire.send(self._socket, question)
             answer = wire.receive(self._socket, _ANSWERS)

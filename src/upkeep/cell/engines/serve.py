@@ -16,6 +16,7 @@ import threading
 import traceback
 from array import array
 from asyncio import AbstractEventLoop, Future, new_event_loop
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,33 +135,49 @@ def serve(engine: Engine, connection: socket.socket, ready: wire.Ready) -> None:
         session.loop.close()
 
 
-def main(arguments: list[str]) -> int:
-    cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
-    assert cell.socket is not None
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    engine = load_engine(msgspec.structs.replace(cell, socket=None))
-    assert engine is not None
-    ready = wire.Ready(engine.name, engine.version, engine.context_length, environment(cell, engine))
+def listen(path: str, serve_one: Callable[[socket.socket], None]) -> int:
+    """Serve whoever connects to a Unix socket, one after the other, as long as that works.
+
+    Args:
+        path: appears when it can be connected to: that is how the host knows that the model is loaded.
+
+    Returns:
+        The exit status, where serving failed.
+    """
     listener = socket.socket(socket.AF_UNIX)
-    # It appears under its name when it can be connected to: that is how the host knows that the engine is loaded.
-    hidden = Path(cell.socket).with_name(".starting")
+    hidden = Path(path).with_name(".starting")
     listener.bind(str(hidden))
-    hidden.chmod(0o666)  # a cell may run as another user
+    hidden.chmod(0o666)  # the host may be another user
     listener.listen()
-    hidden.rename(cell.socket)
+    hidden.rename(path)
     while True:
         connection, _ = listener.accept()
         with connection:
             try:
-                serve(engine, connection, ready)
+                serve_one(connection)
             except Exception:
                 traceback.print_exc()
                 return 3
 
 
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
+def main(arguments: list[str]) -> int:
+    cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
+    assert cell.socket is not None
+    end_with_input()
+    engine = load_engine(msgspec.structs.replace(cell, socket=None))
+    assert engine is not None
+    ready = wire.Ready(engine.name, engine.version, engine.context_length, environment(cell, engine))
+    return listen(cell.socket, lambda connection: serve(engine, connection, ready))
+
+
+def end_with_input() -> None:
+    """End this process when its standard input ends: whoever started it has gone."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -90,6 +90,21 @@ class Step(Message, frozen=True):
 Question = Chat | Plain | CountTokens | Tokenize | Decode | Step
 
 
+class Embed(Message, frozen=True):
+    """The vectors of texts: float32 in little-endian bytes, each of length 1 and of its text alone."""
+
+    texts: list[str]
+
+
+class Cuts(Message, frozen=True):
+    """Where to cut a text so that an embedder reads each piece whole: their beginnings but the first, in characters."""
+
+    text: str
+
+
+EmbedderQuestion = Embed | Cuts
+
+
 class Finished(Struct, frozen=True):
     """What became of a request: one of `ids`, `scores` and `error` is there."""
 
