@@ -21,6 +21,7 @@ from upkeep.catalog import ArtifactCell, Catalog, Cell, Job, TrainedModel
 from upkeep.contract import Cluster
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
+from upkeep.gateway.engines import embedder_resources
 from upkeep.host import lifeline, slurm
 from upkeep.host.images import ImageRecord
 from upkeep.integrity import Damaged, Stale, read_sealed
@@ -251,12 +252,17 @@ class Workflow:
     # ------------------------------------------------------------ resources
 
     def needs(self, jobs: Iterable[Cell | ArtifactCell]) -> Needs:
-        """What a job of the workflow asks for: an engine, and the cell that is at work beside it."""
+        """What a job of the workflow asks for: an engine, the cell that is at work beside it, and its embedder."""
         jobs = list(jobs)
         model = jobs[0].model
         spec = None if model == "none" else self.catalog.spec(model)
         asked = [identity.resources(self.catalog, job.method, job.model) for job in jobs]
-        beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs) if len(jobs) > 1 else 0
+        beside = 0
+        if spec is not None and not self.catalog.trains(jobs[0].method):
+            beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs)
+            found = {(job, self.catalog.embedder(job.method, job.model)) for job in jobs}
+            served = [embedder_resources(self.catalog, job, name).memory_gb for job, name in found if name]
+            beside += max(served, default=0)
         return Needs(
             threads=max(one.cpus for one in asked),
             mem_mb=1024 * (max(one.memory_gb for one in asked) + beside),
