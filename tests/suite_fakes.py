@@ -3,11 +3,13 @@ commands, called as the command line calls them."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
 from types import FrameType
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -112,9 +114,10 @@ def make(root: Path, text: str) -> None:
 
 def workflow(root: Path) -> Workflow:
     """What Snakemake loads, after every plan has been looked at."""
-    made = Workflow(str(root), {})
-    for batch in made.batches:
-        made.inputs_of_batch(batch)(None)
+    with mock.patch.dict(os.environ):  # which it sets for the jobs of its Snakemake
+        made = Workflow(str(root), {})
+        for batch in made.batches:
+            made.inputs_of_batch(batch)(None)
     return made
 
 

@@ -276,6 +276,6 @@ def test_threads_are_not_what_it_is_for_but_a_reader_beside_a_writer_is_right(tm
 
 def test_starting_is_quick(tmp_path: Path) -> None:
     """The command line does not load it."""
-    command = [sys.executable, "-X", "importtime", "-m", "upkeep", "list", "methods"]
+    command = [sys.executable, "-X", "importtime", "-m", "upkeep", "--root", ROOT, "list", "methods"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True)
     assert done.returncode == 0 and b"upkeep.gateway" not in done.stderr and b"numpy" not in done.stderr
