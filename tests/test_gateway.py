@@ -22,7 +22,7 @@ from upkeep.cell.embedding import SentenceEmbedder, load_embedder
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.embedder import RemoteEmbedder
 from upkeep.cell.engines.embedder import serve as served
-from upkeep.cell.engines.lockstep import EngineDied, Handle, lockstep
+from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Handle, lockstep
 from upkeep.cell.engines.remote import RemoteEngine
 from upkeep.cell.make_model import tiny_llama
 from upkeep.contract import ModelSpec, Sampling
@@ -277,6 +277,51 @@ def test_it_ends_though_the_engine_is_at_work(machine: Machine) -> None:
         begin = time.monotonic()
     assert time.monotonic() - begin < 10
     done.set()
+
+
+def test_whatever_numbers_a_container_gives_no_reply_is_kept_for_another_request(model: Path, machine: Machine) -> None:
+    """Else one that numbers two requests alike would have one's reply taken for the other's, in all cells."""
+    texts = ["the captain took", "a coin of the harbour", "the captain took a coin", "of the harbour"]
+    warm = Sampling(max_tokens=4)
+    with machine.open() as (_, path), socket.socket(socket.AF_UNIX) as cell:
+        cell.connect(path)
+        wire.receive(cell, wire.Ready)
+
+        def ask(question: object) -> None:
+            wire.send(cell, question)
+            wire.receive(cell, wire.Answer)
+
+        ask(wire.Plain(0, texts[0]))
+        ask(wire.Plain(1, texts[1]))
+        ask(wire.Step([wire.Generate(7, 0, warm, 0), wire.Generate(7, 1, warm, 0)], [0]))
+        for _ in range(8):
+            ask(wire.Step([], []))
+        ask(wire.Plain(1, texts[2]))
+        ask(wire.Step([wire.Generate(7, 1, warm, 0)], []))
+        ask(wire.Plain(1, texts[3]))
+        ask(wire.Step([wire.Generate(7, 1, warm, 0)], [1, 1, 99]))
+        for _ in range(8):
+            ask(wire.Step([], []))
+    own = own_engine(model)
+    replies = Replies(machine.record, ENGINE, "m")
+    with Gateway("reader", replies, machine.load) as folder:
+        engine = RemoteEngine(str(folder / SOCKET))
+        for text in texts:
+            asked = [generated(one, text, warm) for one in (engine, own)]
+            assert asked[0] == asked[1], text
+        engine.close()
+
+
+def generated(engine: Engine, text: str, sampling: Sampling) -> list[int]:
+    """The tokens with which a text goes on."""
+
+    async def main() -> list[int]:
+        future: asyncio.Future[Generated] = asyncio.get_running_loop().create_future()
+        engine.add(Generate(engine.tokens.plain(text), sampling, 0, future))
+        return list((await future).ids)
+
+    with lockstep(engine) as loop:
+        return loop.run(main())
 
 
 # ---------------------------------------------------------------- embedders

@@ -12,6 +12,7 @@ Containers are hostile: what they send is bounded and typed, and whoever breaks 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import sys
 import threading
@@ -186,6 +187,9 @@ class _Prompt:
     question: _Chat | _Plain | None
     """As it was asked; None once the engine holds it."""
     size: int
+    """Bytes that are held here."""
+    sent: int | None = None
+    """The engine's key of it; None where the engine does not hold it."""
 
 
 class _Session(ABC):
@@ -265,7 +269,8 @@ class _Session(ABC):
 
 
 class _ModelSession(_Session):
-    """With a language model."""
+    """With a language model. To the engine, prompts and requests have numbers of the gateway's own: whatever numbers a
+    container gives twice, no reply is taken for another request's."""
 
     questions: Any = _Chat | _Plain | _CountTokens | _Tokenize | _Decode | wire.Step
 
@@ -275,7 +280,9 @@ class _ModelSession(_Session):
         self._held_bytes = 0
         self._waiting: dict[bytes, list[int]] = {}
         """Numbers of the requests that wait for a reply, by what it will be kept by."""
+        self._numbers = itertools.count()
         self._sent: dict[int, bytes] = {}
+        """What the replies that the engine owes will be kept by, by the gateway's numbers."""
         self._next: list[wire.Generate | wire.Score] = []
         """Requests for the engine's next step."""
         self._forget: list[int] = []
@@ -304,15 +311,24 @@ class _ModelSession(_Session):
         if value is None:
             value = self._send(prompt)
             self._gateway.keep(key, value)
+        self._drop(question.key)
         self._prompts[question.key] = prompt
         self._held_bytes += prompt.size
         return value
 
+    def _drop(self, key: int) -> None:
+        if (gone := self._prompts.pop(key, None)) is not None:
+            self._held_bytes -= gone.size
+            if gone.sent is not None:
+                self._forget.append(gone.sent)
+
     def _send(self, prompt: _Prompt) -> bytes:
         """Have the engine hold a prompt, too."""
         assert prompt.question is not None
-        value = bytes(self._ask_engine().ask(prompt.question, msgspec.Raw))  # type: ignore[arg-type]
-        prompt.question, prompt.size = None, 0
+        number = next(self._numbers)
+        question: Any = msgspec.structs.replace(prompt.question, key=number)
+        value = bytes(self._ask_engine().ask(question, msgspec.Raw))
+        prompt.question, prompt.size, prompt.sent = None, 0, number
         return value
 
     def _step(self, step: wire.Step) -> bytes:
@@ -320,10 +336,7 @@ class _ModelSession(_Session):
             raise wire.Breach(f"more than {wire.MAX_HELD:,} requests are open")
         finished = [done for request in step.requests if (done := self._take(request)) is not None]
         for key in step.forget:
-            if (gone := self._prompts.pop(key, None)) is not None:
-                self._held_bytes -= gone.size
-                if gone.question is None:
-                    self._forget.append(key)
+            self._drop(key)
         if not finished and self._waiting:
             finished = self._work()
         return msgspec.msgpack.encode(finished)
@@ -339,12 +352,13 @@ class _ModelSession(_Session):
         waiting = self._waiting.setdefault(key, [])
         waiting.append(request.number)
         if len(waiting) == 1:
-            if prompt.question is not None:
-                size = prompt.size
+            if prompt.sent is None:
+                self._held_bytes -= prompt.size
                 self._send(prompt)
-                self._held_bytes -= size
-            self._next.append(request)
-            self._sent[request.number] = key
+            assert prompt.sent is not None
+            number = next(self._numbers)
+            self._sent[number] = key
+            self._next.append(msgspec.structs.replace(request, number=number, prompt=prompt.sent))
         return None
 
     def _work(self) -> list[wire.Finished]:
