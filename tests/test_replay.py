@@ -172,7 +172,7 @@ def test_variants_and_methods_share_what_they_embed(catalog: Catalog) -> None:
 
 def test_a_record_goes_to_another_machine_and_is_verified_there(catalog: Catalog, tmp_path: Path) -> None:
     before, exported = contents(catalog), tmp_path / "record.tar"
-    assert any("replies" in line for line in transfer.export(catalog, exported))
+    assert any("entries" in line for line in transfer.export(catalog, exported))
     shutil.rmtree(Layout(catalog.results).record)
     with pytest.raises(NotRecorded):
         run_cell(catalog, CLOSED, force=True, ask="nothing")
@@ -183,7 +183,7 @@ def test_a_record_goes_to_another_machine_and_is_verified_there(catalog: Catalog
     (first,) = transfer.take_in(catalog, tmp_path / "damaged.tar")
     (second,) = transfer.take_in(catalog, exported)
     (third,) = transfer.take_in(catalog, exported)
-    assert " 1 new replies" in second and " 0 new replies" in third, (first, second, third)
+    assert " 1 new entries" in second and " 0 new entries" in third, (first, second, third)
     for job in (MEMORY, *CELLS):
         replayed(catalog, job)
     assert contents(catalog) == before

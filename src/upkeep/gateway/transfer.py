@@ -33,7 +33,7 @@ def listing(catalog: Catalog) -> Iterator[str]:
         if one.engine not in used and one.model not in unknown:
             state = "of other weights, packages or code"
         package = f"{one.ready.get('name')} {one.ready.get('version')}"
-        yield f"{one.engine[:16]}  {one.model}  {package}  {count:,} replies  {size / 1e6:,.1f} MB  {state}"
+        yield f"{one.engine[:16]}  {one.model}  {package}  {count:,} entries  {size / 1e6:,.1f} MB  {state}"
 
 
 def why(catalog: Catalog, name: str) -> Iterator[str]:
@@ -55,7 +55,7 @@ def why(catalog: Catalog, name: str) -> Iterator[str]:
     known = engines(record)
     replies = Replies(record, wanted, cell.model)
     if any(one.engine == replies.engine for one in known):
-        yield f"answered by {replies.engine}: {len(replies):,} replies"
+        yield f"answered by {replies.engine}: {len(replies):,} entries"
         return
     yield f"no reply of the engine {replies.engine} is on record"
     if known:
@@ -85,7 +85,7 @@ def export(catalog: Catalog, target: Path) -> Iterator[str]:
         file.seek(0)
         write_atomically(target, memoryview(file.read()))
     for one in known:
-        yield f"{one.engine[:16]}  {one.model}: {len(Replies(record, one.parts, one.model)):,} replies"
+        yield f"{one.engine[:16]}  {one.model}: {len(Replies(record, one.parts, one.model)):,} entries"
 
 
 def take_in(catalog: Catalog, source: Path) -> Iterator[str]:
@@ -109,7 +109,7 @@ def take_in(catalog: Catalog, source: Path) -> Iterator[str]:
                     ours.put(key, value, stamp)
                     new += 1
             ours.close()
-            yield f"{one.engine[:16]}  {one.model}: {new:,} new replies of {len(theirs):,}"
+            yield f"{one.engine[:16]}  {one.model}: {new:,} new entries of {len(theirs):,}"
 
 
 def _unpack(file: IO[bytes], source: Path, folder: Path) -> None:
