@@ -285,11 +285,11 @@ class Chaos:
 
     def a_job(self) -> clusters.Queued | None:
         """One that has been running for a random time; None at the end of the suite."""
-        if not self.until(self.running, 120):
-            return None
-        self.wait(self.random.uniform(0, 12))
-        running = self.running()
-        return self.random.choice(running) if running else None
+        while self.until(self.running, 120):
+            self.wait(self.random.uniform(0, 12))
+            if running := self.running():  # it may have ended meanwhile, and the next one not begun
+                return self.random.choice(running)
+        return None
 
     # ------------------------------------------------------------ what goes wrong; whether it did
 
