@@ -22,7 +22,7 @@ import msgspec
 from upkeep.cell.engines import wire
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import SOCKET, Engine, Gateway
+from upkeep.gateway.cells import SOCKET, Gateway, Load
 from upkeep.gateway.record import Replies, key_of
 
 ENGINE = {"weights": "benchmark"}
@@ -85,7 +85,7 @@ def stream(intervals: int, words: int) -> list[str]:
     return [" ".join(rng.choices(WORDS, k=words)) for _ in range(intervals)]
 
 
-def play(replies: Path, engine: Engine, documents: list[str], probes: int) -> tuple[float, int, int]:
+def play(replies: Path, engine: Load, documents: list[str], probes: int) -> tuple[float, int, int]:
     """Seconds, characters sent, and requests that the engine answered."""
     kept = Replies(replies, ENGINE, "benchmark")
     gateway = Gateway("reader", kept, engine)

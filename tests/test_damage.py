@@ -39,11 +39,12 @@ from upkeep.contract import DatasetCard, Manifest
 from upkeep.errors import UpkeepError
 from upkeep.host.images import ImageRecord
 from upkeep.integrity import fingerprint, write_sealed
+from upkeep.paths import Layout
 from upkeep.scoring.scores import ScoresRecord
 from upkeep.weights import WeightsRecord
 
 CELL = "results/cells/toy/echo/a/m"
-WORK = "results/work/cells/toy/echo/b/m"
+WORK = str(Layout(Path("results")).work("cells", "toy/echo/b/m"))
 FILES = {
     "weights": "weights/model.safetensors",
     "tokenizer": "weights/tokenizer.json",

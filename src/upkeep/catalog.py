@@ -250,12 +250,12 @@ class Catalog:
         untrained = self.spec(self.config.model).source == "endpoint"
         return [self.config.model + "".join(training) for training in trainings if not (untrained and any(training))]
 
-    def artifact_of(self, cell: Cell) -> ArtifactCell | None:
-        """The memory that a cell reads, if its method keeps one."""
-        card = self.method(cell.method)
-        if card.artifact is None or card.artifact.kind != "memory":
+    def artifact_of(self, job: Job) -> ArtifactCell | None:
+        """The memory that a cell reads, if its method keeps one; the making of a memory or a model reads none."""
+        card = self.method(job.method)
+        if isinstance(job, ArtifactCell) or card.artifact is None or card.artifact.kind != "memory":
             return None
-        return ArtifactCell(cell.dataset, cell.method, self.artifact_key(cell.method, cell.variant), cell.model)
+        return ArtifactCell(job.dataset, job.method, self.artifact_key(job.method, job.variant), job.model)
 
     def engine(self, method: str, model: str) -> str:
         """The engine image that a method needs to run a model: a folder of `containers/`."""
@@ -283,10 +283,10 @@ class Catalog:
         mine = [card.variants[variant].get(p) for p in wanted]
         return min(v for v, values in card.variants.items() if [values.get(p) for p in wanted] == mine)
 
-    def training_of(self, cell: Cell) -> ArtifactCell | None:
-        """The training job that makes a cell's model, if it is a trained one."""
-        trained = TrainedModel.parse(cell.model)
-        return ArtifactCell(cell.dataset, trained.method, trained.variant, trained.base) if trained else None
+    def training_of(self, job: Job) -> ArtifactCell | None:
+        """The training job that makes a job's model, if it is a trained one."""
+        trained = TrainedModel.parse(job.model)
+        return ArtifactCell(job.dataset, trained.method, trained.variant, trained.base) if trained else None
 
 
 def _check_endpoint(path: Path, spec: ModelSpec) -> None:

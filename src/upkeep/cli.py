@@ -18,7 +18,6 @@ from upkeep.host.lifeline import await_orphans, followed, leading
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import Manifest
-    from upkeep.gateway.record import Asking
     from upkeep.host.runtimes import Runtime
     from upkeep.report.edits import Edit
 
@@ -401,8 +400,7 @@ def _cell(arguments: argparse.Namespace) -> int:
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
     with continued(traces(catalog, cell)):
-        ask: Asking = "everything" if catalog.config.fresh else "unknown"
-        manifest = run_cell(catalog, cell, force=arguments.force, ask=ask)
+        manifest = run_cell(catalog, cell, force=arguments.force)
     print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
     return _failed([manifest])
 

@@ -278,14 +278,15 @@ def _told(description: CellDescription) -> dict[str, str]:
     if description.model_spec is not None and description.model_spec.gpus:
         # Beside a GPU, threads decide how fast it is fed; on a CPU, in which order numbers are added.
         del values["engine"]["threads"]
-    parts = {name: value if isinstance(value, str) else _plain(value) for name, value in values.items()}
+    parts = {name: value if isinstance(value, str) else plain(value) for name, value in values.items()}
     parts["prompt_text"] = digest(description.prompt_text) if description.prompt_text is not None else "ours"
-    parts["model_spec"] = _plain(_part(description.model_spec, MODEL, "in"))
-    parts["embedder_spec"] = _plain(_part(description.embedder_spec, MODEL, "in"))
+    parts["model_spec"] = plain(_part(description.model_spec, MODEL, "in"))
+    parts["embedder_spec"] = plain(_part(description.embedder_spec, MODEL, "in"))
     return parts
 
 
-def _plain(value: object) -> str:
+def plain(value: object) -> str:
+    """A value as text, the same whatever the order of keys."""
     return msgspec.json.encode(value, order="sorted").decode()
 
 
@@ -317,7 +318,7 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
         parts["embedder_weights"] = weights.find(catalog, embedder, job.dataset)[1].sha256
     if description.task == "train":
         parts["pairs"] = pairs.sha256 if (pairs := card.files.get("pairs.jsonl")) else "none"
-    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+    if artifact := catalog.artifact_of(job):
         parts["artifact"] = inputs.memory(catalog, artifact).files["memory.jsonl"].sha256
     return digest(parts), parts
 
@@ -340,7 +341,7 @@ def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
         parts["weights"] = _plan_model(catalog, job.model, job.dataset)
     if embedder := catalog.embedder(job.method, job.model):
         parts["embedder_weights"] = plan_weights(catalog, embedder)
-    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+    if artifact := catalog.artifact_of(job):
         parts["artifact"] = plan_artifact(catalog, artifact)
     return parts
 
@@ -358,10 +359,10 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     """
     own = {k: v for k, v in catalog.config.data.items() if f"{dataset}_".startswith(f"{k.partition('.')[0]}_")}
     parts = {
-        "spec": _plain(_part(catalog.dataset(dataset), DATASET, "in")),
+        "spec": plain(_part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, "src/upkeep/datasets"),
         "files": tree(catalog, f"datasets/{dataset}", without=("dataset.yaml", "README.md")),
-        "paths": _plain({k: _listing(catalog, v) for k, v in own.items()}),
+        "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
     return digest(parts)
 
@@ -390,7 +391,7 @@ def plan_weights(catalog: Catalog, model: str) -> str:
     """What a model's weights are: where they come from, at which revision, or how they are made."""
     spec, own = catalog.model(model), catalog.config.models.get(model)
     parts = {
-        "spec": _plain(_part(spec, MODEL, "content")),
+        "spec": plain(_part(spec, MODEL, "content")),
         "recipe": tree(catalog, "src/upkeep/cell/make_model.py") if spec.source == "rule" else "",
         "path": _listing(catalog, own) if own else "",
     }

@@ -103,7 +103,7 @@ def require_fresh(catalog: Catalog, job: Job) -> None:
     cell = job if isinstance(job, Cell) else Cell(job.dataset, job.method, job.key, job.model)
     if training := catalog.training_of(cell):
         read_published(catalog, training)
-    if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+    if artifact := catalog.artifact_of(job):
         read_published(catalog, artifact)
 
 

@@ -31,11 +31,12 @@ from upkeep.cell.engines.remote import Connection
 from upkeep.contract import Count
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.gateway.record import Replies, key_of
-from upkeep.host.scratch import Scratch, place_for_socket
+from upkeep.host.scratch import folder_for_socket
 
 SOCKET = "engine.sock"
 Role = Literal["reader", "embedder"]
-Engine = Callable[[Callable[[], bool]], Path]
+Load = Callable[[Callable[[], bool]], Path]
+"""Gives the folder with an engine's socket, after loading it; the argument says whether nobody waits any more."""
 MAX_HELD_BYTES = 2 * 2**30
 """Of the prompts that a container holds at a time."""
 MAX_KEPT = 4_000_000
@@ -86,26 +87,23 @@ class Gateway:
     Args:
         role: what the engine is to the container.
         replies: of the engine.
-        engine: gives the folder with the socket of the engine itself, after loading it where need be; its argument says
-            whether nobody waits for that any more.
+        load: gives the folder of the engine itself.
         fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
     """
 
-    def __init__(self, role: Role, replies: Replies, engine: Engine, *, fresh: bool = False) -> None:
+    def __init__(self, role: Role, replies: Replies, load: Load, *, fresh: bool = False) -> None:
         self._role: Role = role
-        self._replies, self._engine, self._fresh = replies, engine, fresh
+        self._replies, self._load, self._fresh = replies, load, fresh
         self.failure: UpkeepError | None = None
         """Why the engine could not be asked."""
         self.tally = Tally()
         self._ended = False
+        self._made = contextlib.ExitStack()
         self._connection: socket.socket | None = None
         self._upstream: Connection | None = None
 
     def __enter__(self) -> Path:
-        self._made = Scratch(place_for_socket(f"engine/{SOCKET}"))
-        folder = self._made.path / "engine"
-        folder.mkdir()
-        folder.chmod(0o755)  # the container's user may be another one; the folder above is ours alone
+        folder = self._made.enter_context(folder_for_socket(SOCKET))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / SOCKET))
         (folder / SOCKET).chmod(0o666)
@@ -147,7 +145,7 @@ class Gateway:
             EngineDied: it cannot be asked; why is `failure`.
         """
         try:
-            folder = self._engine(lambda: self._ended)
+            folder = self._load(lambda: self._ended)
             self._upstream = found = Connection(str(folder / SOCKET))
         except UpkeepError as error:
             self.failure = error

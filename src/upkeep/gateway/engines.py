@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from upkeep.contract import EngineSettings, Resources
 from upkeep.files import digest
 from upkeep.host.environments import requirement_locks
 from upkeep.host.locks import read_lock
-from upkeep.identity import MODEL, tree
+from upkeep.identity import MODEL, plain, tree
 
 CODE = (
     "engines/__init__.py",
@@ -52,8 +53,8 @@ def engine_parts(catalog: Catalog, job: Job, settings: EngineSettings) -> dict[s
     image = catalog.engine(job.method, job.model)
     return {
         "weights": found.sha256,
-        "model": _plain(told),
-        "engine": _plain(engine),
+        "model": plain(told),
+        "engine": plain(engine),
         "device": "gpu" if spec.gpus else "cpu",
         "packages": tree(catalog, "containers/base", f"containers/{image}"),
         "code": _meaning(catalog.root / "src" / "upkeep" / "cell", CODE),
@@ -77,10 +78,10 @@ def embedder_parts(catalog: Catalog, job: Job, embedder: str) -> dict[str, str]:
     told = {name: fields[name] for name, kind in MODEL.items() if kind == "in" and name not in left_out}
     return {
         "weights": found.sha256,
-        "model": _plain(told),
-        "engine": _plain({"name": "sentence-transformers"} | ({} if spec.gpus else {"threads": threads})),
+        "model": plain(told),
+        "engine": plain({"name": "sentence-transformers"} | ({} if spec.gpus else {"threads": threads})),
         "device": "gpu" if spec.gpus else "cpu",
-        "packages": _plain(_pins(catalog, job, {*PACKAGES, spec.location})),
+        "packages": plain(_pins(catalog, job, {*PACKAGES, spec.location})),
         "code": _meaning(catalog.root / "src" / "upkeep" / "cell", EMBEDDING),
     }
 
@@ -91,15 +92,12 @@ def _pins(catalog: Catalog, job: Job, names: set[str]) -> list[str]:
     return sorted(f"{p.name}=={p.version}" for lock in locks if lock for p in read_lock(lock) if p.name in names)
 
 
-def _plain(value: object) -> str:
-    return msgspec.json.encode(value, order="sorted").decode()
-
-
 def _meaning(folder: Path, code: Sequence[str]) -> str:
     """Hash of what our code between a request and a reply does; as in `identity.tree`, there may be none."""
     return digest([_without_words(path.read_text("utf-8")) for name in code if (path := folder / name).is_file()])
 
 
+@functools.lru_cache(maxsize=32)
 def _without_words(source: str) -> str:
     """A module's syntax tree without comments, layout and docstrings."""
     parsed = ast.parse(source)

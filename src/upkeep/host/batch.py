@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 
 from upkeep.batches import Batch
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
+from upkeep.catalog import Catalog, Job
 from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
-from upkeep.gateway.record import Asking
 from upkeep.host.lifeline import stoppable
 from upkeep.host.runtimes import detect
 from upkeep.host.share import SharedEngines
@@ -35,7 +34,6 @@ def run_batch(
     """
     runtime = runtime or detect(catalog)
     limits = limits or Limits()
-    ask: Asking = "everything" if catalog.config.fresh else "unknown"
     manifests: dict[Job, Manifest] = {}
     failed: dict[Job, UpkeepError] = {}
     log = Layout(catalog.results).log("engines", batch.name)
@@ -43,13 +41,11 @@ def run_batch(
     name = f"{batch.name}-{digest(str(catalog.results))[:8]}"
     with stoppable(), SharedEngines(name, runtime, log, limits.stall_s) as shared:
         for job in batch.jobs:
-            if (memory := _memory(catalog, job)) in failed:
+            if (memory := catalog.artifact_of(job)) in failed:
                 failed[job] = UpkeepError(f"{job}: the memory that it reads could not be made", where=memory)
                 continue
             try:
-                manifests[job] = run_cell(
-                    catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared, ask=ask
-                )
+                manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)
                 print(f"{job}: {manifests[job].outcomes}", flush=True)
             except UpkeepError as error:
                 failed[job] = error
@@ -62,7 +58,3 @@ def run_batch(
             remedy=f"the same command continues: ./upkeep batch {batch.name}",
         )
     return manifests
-
-
-def _memory(catalog: Catalog, job: Job) -> ArtifactCell | None:
-    return catalog.artifact_of(job) if isinstance(job, Cell) else None

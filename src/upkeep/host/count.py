@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from upkeep import inputs, weights
-from upkeep.catalog import Catalog, Cell, Job, TrainedModel
+from upkeep.catalog import Catalog, Job, TrainedModel
 from upkeep.cell.engines.counting import Assumed, CountJob, Counts, Line
 from upkeep.contract import CellDescription, Count, Record, Resources, Round
 from upkeep.errors import UpkeepError
@@ -390,7 +390,7 @@ class _Counting:
         wanted = self._wanted(job, dataset)
         if self._kept(wanted.key) is None:
             self.wanted[wanted.key] = wanted
-            if wanted.memory is not None and isinstance(job, Cell) and (memory := self.catalog.artifact_of(job)):
+            if wanted.memory is not None and (memory := self.catalog.artifact_of(job)):
                 self.shared[wanted.memory] = self._wanted(memory, dataset)
         return wanted.key
 
@@ -415,7 +415,7 @@ class _Counting:
         elif tokenizer is None or not dataset.sample("answer", told.trials).whole:
             tokenizer, rate = None, dataset.tokens_per_byte(tokenizer)
         memory = None
-        if isinstance(job, Cell) and (artifact := catalog.artifact_of(job)):
+        if artifact := catalog.artifact_of(job):
             memory = self._wanted(artifact, dataset).key
         key = {
             "task": told.task,

@@ -22,15 +22,15 @@ from upkeep.catalog import Catalog
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.endpoint import Ask, Failed, Refused, Told, frame, receive
 from upkeep.errors import UpkeepError, kind_of
+from upkeep.gateway.cells import SOCKET
 from upkeep.gateway.record import Asking
 from upkeep.host.endpoints.client import Client
 from upkeep.host.endpoints.replies import Reply
 from upkeep.host.endpoints.terms import require_endpoint
-from upkeep.host.scratch import Scratch, place_for_socket
+from upkeep.host.scratch import folder_for_socket
 
 __all__ = ["gateway", "require_endpoint"]
 
-SOCKET = "engine.sock"
 CONNECTIONS = 4
 """That a container may have open; ours opens one."""
 AHEAD = 2
@@ -52,7 +52,7 @@ def gateway(catalog: Catalog, model: str, record: Path, ask: Asking = "unknown")
         UpkeepError: there is no key or no budget; or, in place of the error that ends the block, why the endpoint
             failed, if it did.
     """
-    with _place() as folder:
+    with folder_for_socket(SOCKET) as folder:
         server = _Server(catalog, model, record, ask, folder / SOCKET)
         thread = threading.Thread(target=server.run, name=f"gateway of {model}", daemon=True)
         thread.start()
@@ -69,16 +69,6 @@ def gateway(catalog: Catalog, model: str, record: Path, ask: Asking = "unknown")
         finally:
             server.stop(patience)
             thread.join()
-
-
-@contextlib.contextmanager
-def _place() -> Iterator[Path]:
-    """A folder that the container's user can use, in one that nobody else on this machine can look into."""
-    with Scratch(place_for_socket(f"engine/{SOCKET}")) as folder:
-        inner = folder / "engine"
-        inner.mkdir()
-        inner.chmod(0o755)
-        yield inner
 
 
 class _Server:

@@ -29,7 +29,8 @@ from upkeep.datasets.assistant import Given, Reply, Step, Tally, read_reply
 from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive
-from upkeep.host.gateway import SOCKET, gateway
+from upkeep.gateway.cells import SOCKET
+from upkeep.host.gateway import gateway
 from upkeep.host.runtimes import detect
 from upkeep.host.share import SharedEngine, Wanted
 from upkeep.paths import Layout

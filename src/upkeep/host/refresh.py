@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from upkeep.batches import batches
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job, TrainedModel
+from upkeep.catalog import Catalog, Job
 from upkeep.errors import UpkeepError
 from upkeep.gateway.record import NotRecorded
 from upkeep.host.runtimes import detect
@@ -49,10 +49,10 @@ def refresh(
             if standing(catalog, job).manifest is not None:
                 found.current.append(job)
                 continue
-            if (model := _training(job)) is not None and standing(catalog, model).manifest is None:
+            if (model := catalog.training_of(job)) is not None and standing(catalog, model).manifest is None:
                 found.left[job] = f"its model is to be trained: {model}"
                 continue
-            if (memory := _memory(catalog, job)) in {**found.left, **found.failed}:
+            if (memory := catalog.artifact_of(job)) in {**found.left, **found.failed}:
                 found.left[job] = f"it reads the memory {memory}"
                 continue
             try:
@@ -66,14 +66,3 @@ def refresh(
                 found.replayed.append(job)
                 say(f"{job}: replayed")
     return found
-
-
-def _memory(catalog: Catalog, job: Job) -> ArtifactCell | None:
-    return catalog.artifact_of(job) if isinstance(job, Cell) else None
-
-
-def _training(job: Job) -> ArtifactCell | None:
-    """The training that made a job's model."""
-    if (trained := TrainedModel.parse(job.model)) is None:
-        return None
-    return ArtifactCell(job.dataset, trained.method, trained.variant, trained.base)

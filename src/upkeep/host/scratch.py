@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from upkeep.files import flock, remove_tree, storing
@@ -52,6 +53,16 @@ class Scratch:
             _remove(self._lock)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextlib.contextmanager
+def folder_for_socket(name: str) -> Iterator[Path]:
+    """A folder for a Unix socket, which a container's user can use, in one that no one else here can look into."""
+    with Scratch(place_for_socket(f"engine/{name}")) as folder:
+        inner = folder / "engine"
+        inner.mkdir()
+        inner.chmod(0o755)
+        yield inner
 
 
 def place_for_socket(path: str) -> Path:

@@ -19,12 +19,11 @@ import msgspec
 
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import Role
+from upkeep.gateway.cells import SOCKET, Role
 from upkeep.gateway.record import Replies
 from upkeep.host.runtimes import Handle, Launch, Prepared
 from upkeep.host.scratch import Scratch, place_for_socket
 
-SOCKET = "engine.sock"
 POLL_S = 0.02
 LOSS_S = 5.0
 """How long an engine whose cell has failed may take to end, if it is to be blamed."""

@@ -99,7 +99,7 @@ def run_cell(
     limits: Limits | None = None,
     retries: int = RETRIES,
     shared: SharedEngines | None = None,
-    ask: Asking = "unknown",
+    ask: Asking | None = None,
 ) -> Manifest:
     """Run a cell (or make a memory, or train a model) and publish it; what is published of the same identity is reused.
 
@@ -109,12 +109,14 @@ def run_cell(
         force: run it from the beginning, though it is published.
         runtime: where it runs; by default what the configuration asks for.
         shared: the engine that it shares with others; by default it has one of its own.
-        ask: what its model is asked: what the record of replies does not know, everything again, or nothing.
+        ask: what its models are asked: what the record of replies does not know, everything again, or nothing. By
+            default the configuration says it (`fresh`).
 
     Raises:
         UpkeepError: an input is missing or wrong (nothing is started), the container's output was refused, or it
             ended before every probe was answered. Nothing is published then.
     """
+    ask = ask or ("everything" if catalog.config.fresh else "unknown")
     return _Job(catalog, cell, shared, ask).run(force or ask == "everything", runtime, limits or Limits(), retries)
 
 
@@ -348,7 +350,7 @@ class _Job:
 
     def _memories(self, corpus: Corpus) -> dict[tuple[str, int], Memory] | None:
         """The memories that the cell's method reads, by stream and position."""
-        if not isinstance(self.job, Cell) or (artifact := self.catalog.artifact_of(self.job)) is None:
+        if (artifact := self.catalog.artifact_of(self.job)) is None:
             return None
         inputs.memory(self.catalog, artifact)
         index = check_file(self.layout.memory(artifact) / "memory.jsonl", Memory, corpus.memories())

@@ -47,12 +47,10 @@ class ToEndpoint:
     ask: Asking
     lost = False
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[Path]:
+    def open(self) -> contextlib.AbstractContextManager[Path]:
         from upkeep.host.gateway import gateway
 
-        with gateway(self.catalog, self.model, self.record, self.ask) as folder:
-            yield folder
+        return gateway(self.catalog, self.model, self.record, self.ask)
 
     def measured(self, attempts: list[Attempt]) -> dict[str, float]:
         """What the endpoint was asked for, over all attempts, and what it cost."""
