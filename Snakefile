@@ -11,7 +11,7 @@ suite = Workflow(workflow.basedir, config)
 
 
 include: "rules/prepare.smk"
-include: "rules/artifacts.smk"
+include: "rules/training.smk"
 include: "rules/cells.smk"
 include: "rules/report.smk"
 
@@ -24,6 +24,7 @@ onstart:
 localrules:
     prepared,
     dataset,
+    engine,
     image,
     weights,
     score,

@@ -27,7 +27,7 @@ def repository(folder: Path, cells: int) -> int:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Snakefile", folder)
     catalog = Catalog(folder)
-    methods = [m for m in catalog.methods if catalog.method(m).model and catalog.method(m).artifact is None]
+    methods = [m for m in catalog.methods if catalog.method(m).model and not catalog.method(m).trains]
     variants = sum(len(catalog.method(m).variants) for m in methods)
     datasets = [d for d in catalog.datasets if d.endswith("_mini")]
     models = [f"copy{i}" for i in range(-(-cells // (variants * len(datasets))))]

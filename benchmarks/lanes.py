@@ -38,7 +38,14 @@ def answer(requests: int, context: int, reply: int, lanes: bool) -> tuple[float,
         for n in range(requests):
             text = f"{n}. " + "The director of the firm lives in the town. " * (context // 9)
             future: asyncio.Future[Generated] = loop.create_future()
-            engine.add(Generate(engine.chat_tokens.plain(text), Sampling(max_tokens=reply), 0, future))
+            engine.add(
+                Generate(
+                    engine.chat_tokens.prompt([{"role": "user", "parts": [text]}]),
+                    Sampling(max_tokens=reply),
+                    0,
+                    future,
+                )
+            )
             asked.append(future)
         return [await future for future in asked]
 

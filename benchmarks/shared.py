@@ -51,8 +51,9 @@ def repository(folder: Path, model: str, datasets: int) -> Catalog:
         build_dataset(catalog, name, Layout(catalog.results).dataset(name))
     fetch(catalog, model)
     runtime = detect(catalog)
-    for method in {method.partition("/")[0] for method in METHODS}:
-        runtime.prepare(method, catalog.engine(method, model))
+    for cell in catalog.cells(catalog.suite("small")):
+        for image in catalog.images(cell):
+            runtime.prepare(*image)
     return catalog
 
 

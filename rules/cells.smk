@@ -13,7 +13,7 @@ for batch in suite.batches:
             suite.log(f"batches/{batch.name}"),
         conda:
             "environment.yaml"
-        threads: suite.needs(batch.jobs).threads
+        threads: suite.needs(batch.cells).threads
         resources:
             **suite.resources_of_batch(batch),
         params:

@@ -25,6 +25,21 @@ rule dataset:
 
 
 # One build at a time: they share layers and the wheel cache.
+rule engine:
+    input:
+        suite.plan_of_engine,
+    output:
+        suite.image(None, "{engine}"),
+    log:
+        suite.log("images/{engine}"),
+    conda:
+        "environment.yaml"
+    resources:
+        builds=1,
+    shell:
+        "python -m upkeep image build {wildcards.engine} > {log} 2>&1"
+
+
 rule image:
     input:
         suite.plan_of_image,

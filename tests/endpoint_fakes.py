@@ -206,12 +206,11 @@ def make_endpoint_repository(root: Path, url: str, more: str = "", budget: str =
     dataset.write_text(dataset.read_text().replace("prompt: short", "prompt: oaks_babi"))
     granted = f"{MODEL}: {budget}" if budget else ""
     (root / "config/config.yaml").write_text(f"{{runtime: process, budget: {{{granted}}}}}")
-    for place in ("methods/ask", "models", "containers/ask"):
+    for place in ("methods/ask", "models"):
         (root / place).mkdir(exist_ok=True)
     card = (root / "methods/echo/method.yaml").read_text().replace("model: false", "model: true")
     (root / "methods/ask/method.yaml").write_text(card)
     (root / "methods/ask/method.py").write_text(METHOD)
-    (root / "containers/ask/requirements.lock").write_text("")
     write_card(root, url, more)
     catalog = Catalog(root)
     write_toy(catalog)

@@ -29,17 +29,12 @@ STREAMS = {"a": (6, 3), "b": (4, 2), "c": (5, 1)}
 CONTAINER = r"""
 import json, os, signal, sys, time
 
-cell = json.load(open(sys.argv[1]))
+cell = json.loads(sys.argv[1])  # as it was at the start: a container that outlives its host keeps its folder
 fault, at = sys.argv[2], int(sys.argv[3])
-answers = cell["task"] == "answer"
-path = os.path.join(cell["output"], "predictions.jsonl" if answers else "memory.jsonl")
-data = open(path, "rb").read() if os.path.exists(path) else b""
-data = data[: data.rfind(b"\n") + 1]
-done = [json.loads(line) for line in data.splitlines()]
-arrived, memory, written = {}, {}, len(done)
-for line in done if not answers else []:
-    memory[line["stream"]] = line["text"]
-done = {(d["probe_id"], d["trial"]) if answers else (d["stream"], d["position"]) for d in done}
+path = os.path.join(cell["output"], "predictions.jsonl")
+for name in os.listdir(cell["output"]):
+    assert os.path.getsize(os.path.join(cell["output"], name)) == 0, "nothing is there of an earlier container"
+arrived, written = {}, 0
 out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 json.dump({"engine": "none", "engine_version": "", "packages": {}, "hardware": {"cpu": "scripted"}},
           open(os.path.join(cell["output"], "engine.json"), "w"))
@@ -80,15 +75,12 @@ for line in sys.stdin:
         seen = arrived.setdefault(d["stream"], [])
         assert d["position"] == len(seen), "documents come in order, none twice, none left out"
         seen.append(d["text"])
-        if not answers and (d["stream"], d["position"]) not in done:
-            memory[d["stream"]] = text = memory.get(d["stream"], "") + d["text"]
-            append({"stream": d["stream"], "position": d["position"], "text": text, "usage": usage})
-    memories = {m["stream"]: m for m in round["memories"]}
+    done = {(probe, trial) for probe, trial in round["done"]}
     gold = {g["probe_id"]: g for g in round["gold"]}
     for probe in round["probes"]:
         texts = arrived[probe["stream"]]
         assert len(texts) == probe["position"] + 1, "nothing has arrived that is later than the probe"
-        told = {"documents": texts, "memory": memories.get(probe["stream"]), "gold": gold.get(probe["id"])}
+        told = {"documents": texts, "gold": gold.get(probe["id"])}
         for trial in range(cell["trials"]):
             if (probe["id"], trial) in done:
                 continue
@@ -150,7 +142,10 @@ class ScriptedRuntime:
         self.starts += 1
         self.launches.append(launch)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", self.source, launch.inputs["cell"] / "cell.json", fault, str(self.at)],
+            [
+                *(sys.executable, "-I", "-S", "-c", self.source),
+                *((launch.inputs["cell"] / "cell.json").read_text(), fault, str(self.at)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -195,6 +190,9 @@ os._exit(STATUS)
 """
 
 
+TRAINED_FILES = {"config.json": "{}", "model.safetensors": "text", "tokenizer.json": "{}"}
+
+
 def training(files: dict[str, str], more: str = "", code: int = 0) -> ScriptedRuntime:
     source = TRAIN.replace("{FILES}", repr(files)).replace("MORE", more).replace("STATUS", str(code))
     return ScriptedRuntime(extra=source)
@@ -232,7 +230,8 @@ resources: {{disk_gb: 1}}
 
 
 def make_repository(root: Path, trials: int = 1) -> Catalog:
-    """Methods `echo` (variants a, b), `keen` (sees answers), `guided` (sees evidence), `notes` (reads a memory)."""
+    """Methods `echo` (variants a, b), `keen` (sees answers), `guided` (variants a, b, c; sees evidence) and `trainer`
+    (trains a model, of none)."""
     files = {
         "config/config.yaml": "{runtime: process}",
         "config/suites/mini.yaml": f"{{label: l, summary: s, papers: [], cells: [], seed: 5, trials: {trials}}}",
@@ -242,17 +241,16 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
             label="Echo", sees="documents", variants="{a: {n: 1}, b: {n: 2}}", more=""
         ),
         "methods/keen/method.yaml": METHOD.format(label="Keen", sees="answers", variants="{a: {}}", more=""),
-        "methods/guided/method.yaml": METHOD.format(label="Guided", sees="evidence", variants="{a: {}}", more=""),
-        "methods/notes/method.yaml": METHOD.format(
-            label="Notes",
-            sees="documents",
-            variants="{a: {size: 1, read: 1}, b: {size: 1, read: 2}, c: {size: 2}}",
-            more="artifact: {kind: memory, parameters: [size]}",
+        "methods/guided/method.yaml": METHOD.format(
+            label="Guided", sees="evidence", variants="{a: {}, b: {n: 2}, c: {n: 3}}", more=""
+        ),
+        "methods/trainer/method.yaml": METHOD.format(
+            label="Trainer", sees="documents", variants="{a: {}}", more="trains: true"
         ),
     }
-    for method in ("echo", "keen", "guided", "notes"):
+    for method in ("echo", "keen", "guided", "trainer"):
         files[f"methods/{method}/method.py"] = f"# {method}\n"
-        files[f"containers/{method}/requirements.lock"] = ""
+        files[f"methods/{method}/requirements.lock"] = ""
     for place in ("containers/base/requirements.lock", "containers/install", "src/upkeep/cell/runner.py"):
         files[place] = ""
     files |= {"src/upkeep/contract.py": "", "src/upkeep/host/feed.py": "", "src/upkeep/datasets/store.py": ""}
@@ -329,19 +327,18 @@ def die_at(event: int, root: Path) -> None:
 
 
 def supervise(root: Path, cell: str, event: int = 0) -> None:
-    """Run a cell (an artifact, where the method is `notes` and the name ends with `!`) in a process of its own."""
-    from upkeep.catalog import ArtifactCell, Cell
+    """Run a cell, or a scripted training, whose name ends with `!`."""
+    from upkeep.catalog import Cell, Training
     from upkeep.host.supervise import run_cell
 
     catalog = Catalog(root)
     if event:
         die_at(event, root / "results")
-    runtime = ScriptedRuntime() if cell.endswith(("none", "!")) else RunnerRuntime()
     parts = cell.rstrip("!").split("/")
     if cell.endswith("!"):
-        run_cell(catalog, ArtifactCell(*parts), runtime=runtime)
+        run_cell(catalog, Training(*parts), runtime=training(TRAINED_FILES))
     else:
-        run_cell(catalog, Cell(*parts), runtime=runtime)
+        run_cell(catalog, Cell(*parts), runtime=ScriptedRuntime() if cell.endswith("none") else RunnerRuntime())
 
 
 class Forks:

@@ -117,6 +117,21 @@ def lie_about(probe: str, **changes: object) -> None:
 
 
 @attack
+def reads_ahead(_p: dict[str, Any], _: Probe) -> None:
+    """What has not arrived, in its own input: by the descriptor, and in what Python holds of it."""
+
+    def descriptor() -> None:
+        os.set_blocking(0, False)
+        os.read(0, 1)
+
+    def held() -> None:
+        if not sys.stdin.buffer.peek(1):  # type: ignore[attr-defined]
+            raise ValueError("nothing more has come")
+
+    try_all([descriptor, held])
+
+
+@attack
 def network(p: dict[str, Any], _: Probe) -> None:
     """The host's own ports, its neighbours, the world, and names."""
 
@@ -519,9 +534,11 @@ def shrinking(_p: dict[str, Any], _: Probe) -> None:
 @attack
 def rewriting(p: dict[str, Any], _: Probe) -> None:
     """Another process changes, all the time, what the host has taken already."""
-    import atexit
 
-    atexit.register(time.sleep, 2)
+    async def close(_: Hostile) -> None:
+        time.sleep(2)
+
+    Hostile.close = close  # type: ignore[method-assign]
     if os.fork() == 0:
         time.sleep(1)
         while True:
@@ -641,6 +658,8 @@ def same_probe_twice(_p: dict[str, Any], probe: Probe) -> None:
 @attack
 def hangs_after_the_last_record(_p: dict[str, Any], _: Probe) -> None:
     """Honest but for its end."""
-    import atexit
 
-    atexit.register(hang)
+    async def close(_: Hostile) -> None:
+        hang()
+
+    Hostile.close = close  # type: ignore[method-assign]

@@ -86,9 +86,6 @@ class Repository:
         self.before = self._state()
 
     def _write(self, attacks: list[str]) -> None:
-        shutil.copytree(self.root / "containers" / "null", self.root / "containers" / "hostile")
-        dockerfile = self.root / "containers" / "hostile" / "Dockerfile"
-        dockerfile.write_text(dockerfile.read_text().replace("null", "hostile"))
         method = self.root / "methods" / "hostile"
         method.mkdir()
         shutil.copy(HERE / "hostile_method.py", method / "method.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from upkeep.cell import Message, Method, Reply, Sampling
+from upkeep.cell import Message, Method, Reply, Sampling, ScoredToken
 from upkeep.cell.method import PromptTooLong
 from upkeep.contract import Document, Gold, Probe
 
@@ -29,6 +30,7 @@ class FakeLLM:
     ) -> None:
         self.context_length = context_length
         self.sampling = Sampling(max_tokens=max_tokens)
+        self.trial = 0
         self.prompts: list[str] = []
         self.exact_counts = 0
         self._count = count or (lambda text: len(text.split()))
@@ -40,7 +42,8 @@ class FakeLLM:
         self.exact_counts += 1
         return sum(4 + self._count("".join(m["parts"])) for m in messages)
 
-    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None) -> Reply:
+    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None, **options: Any) -> Reply:
+        assert not options, "no such model is there"
         tokens = self.count_prompt(messages)
         if tokens + (sampling or self.sampling).max_tokens > self.context_length:
             raise PromptTooLong(f"{tokens} tokens")
@@ -48,8 +51,10 @@ class FakeLLM:
         self.prompts.append(prompt)
         return Reply(f"thinking\n## Answer: {zlib.crc32(prompt.encode())}", None, "stop", tokens, 2, 0)
 
-    async def logprobs(self, prompt: str, continuation: str) -> list[float]:
-        return [-float(len(prompt))] * len(continuation.split())
+    async def logprobs(self, prompt: str | Sequence[Message], continuation: str) -> list[ScoredToken]:
+        return [
+            ScoredToken(match.start(), match.end(), -float(len(prompt))) for match in re.finditer(r"\S+", continuation)
+        ]
 
 
 class FakeEmbedder:

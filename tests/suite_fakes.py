@@ -1,4 +1,4 @@
-"""A small repository with a complete suite (cells, a memory, a trained model, a paper) of scripted containers, and its
+"""A small repository with a complete suite (cells, a trained model, a paper) of scripted containers, and its
 commands, called as the command line calls them."""
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from unittest import mock
 import polars as pl
 import pytest
 
-from host_fakes import ScriptedRuntime, make_repository, training, write_toy
+from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training, write_toy
 from upkeep import cli
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.catalog import Catalog, Cell, Training
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
 from upkeep.host.images import ImageRecord
@@ -28,15 +28,15 @@ from upkeep.workflow import Workflow
 LIMIT_S = 10
 """What a command may take, whatever it reads."""
 
-PLAIN, TRAINED, REMEMBERING = "toy/echo/a/m", "toy/echo/a/m+trainer.a", "toy/notes/c/none"
-CELLS = (PLAIN, TRAINED, REMEMBERING)
-ARTIFACTS = ("toy/notes/c/none", "toy/trainer/a/m")
+PLAIN, TRAINED, GUIDED = "toy/echo/a/m", "toy/echo/a/m+trainer.a", "toy/guided/a/none"
+CELLS = (PLAIN, TRAINED, GUIDED)
+TRAINING = "toy/trainer/a/m"
 BEGUN = "toy/echo/b/m"
 """A cell that was interrupted."""
 
 SUITE = """{label: l, summary: s, papers: [toy], seed: 5, trials: 2, cells: [
   {datasets: [toy], methods: [echo/a], models: [m, m+trainer.a]},
-  {datasets: [toy], methods: [notes/c], models: [none]}]}
+  {datasets: [toy], methods: [guided/a], models: [none]}]}
 """
 TABLES = """
 label: Toy
@@ -60,7 +60,6 @@ table_1,Echo,M,echo,,,toy,all,accuracy,61.5,percent
 
 
 IMAGE_RECORD = "results/images/echo.base.json"
-TRAINED_FILES = {"config.json": "{}", "model.safetensors": "text", "tokenizer.json": "{}"}
 
 
 def make(root: Path, text: str) -> None:
@@ -74,8 +73,6 @@ def make(root: Path, text: str) -> None:
         "weights/config.json": "{}",
         "weights/tokenizer.json": '{"version": "1.0"}',
         "weights/model.safetensors": f"weights of {text}",
-        "methods/trainer/method.py": "# trainer\n",
-        "containers/trainer/requirements.lock": "",
         "containers/transformers/requirements.lock": "",
         "src/upkeep/scoring/score.py": "",
     }
@@ -86,10 +83,9 @@ def make(root: Path, text: str) -> None:
     dataset.write_text(
         dataset.read_text().replace("exact", "short_answer").replace("metrics: none", "metrics: answers")
     )
-    echo = root / "methods/echo/method.yaml"
-    echo.write_text(echo.read_text().replace("model: false", "model: true"))
-    trainer = echo.read_text().replace("Echo", "Trainer") + "artifact: {kind: model}\n"
-    (root / "methods/trainer/method.yaml").write_text(trainer)
+    for method in ("echo", "trainer"):
+        card = root / f"methods/{method}/method.yaml"
+        card.write_text(card.read_text().replace("model: false", "model: true"))
     sums = [*root.glob("papers/toy/*.yaml"), *root.glob("papers/toy/reference/*"), *root.glob("config/suites/*")]
     lines = [f"{hash_file(path)}  {path.relative_to(root)}\n" for path in sorted(sums)]
     (root / "papers/SHA256SUMS").write_text("".join(lines))
@@ -97,9 +93,8 @@ def make(root: Path, text: str) -> None:
     write_toy(catalog, text)
     fetch(catalog, "m")
     runtime = ScriptedRuntime()
-    run_cell(catalog, ArtifactCell("toy", "notes", "c", "none"), runtime=runtime)
     files = TRAINED_FILES | {"model.safetensors": text}
-    run_cell(catalog, ArtifactCell("toy", "trainer", "a", "m"), runtime=training(files))
+    run_cell(catalog, Training("toy", "trainer", "a", "m"), runtime=training(files))
     for cell in CELLS:
         run_cell(catalog, Cell.parse(cell), runtime=runtime)
     with pytest.raises(UpkeepError):

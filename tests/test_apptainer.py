@@ -560,6 +560,7 @@ CELLS = [
     "oaks_babi_mini/null/default/none",
     "oaks_babi_mini/closed_book/default/tiny",
     "oaks_babi_mini/rag_bm25/k3/tiny",
+    "oaks_babi_mini/rag_dense/k1/tiny",
 ]
 RUN = """
 import sys
@@ -573,6 +574,7 @@ from upkeep.weights import fetch
 catalog = Catalog(Path.cwd())
 build_dataset(catalog, "oaks_babi_mini", Layout(catalog.results).dataset("oaks_babi_mini"))
 fetch(catalog, "tiny")
+fetch(catalog, "minilm")
 for name in sys.argv[1:]:
     print(run_cell(catalog, Cell(*name.split("/"))).environment.digest)
 """
@@ -590,6 +592,7 @@ def test_cells_answer_byte_for_byte_as_under_docker(
     docker = Catalog(copy_repository(tmp_path))
     build_dataset(docker, "oaks_babi_mini", Layout(docker.results).dataset("oaks_babi_mini"))
     fetch(docker, "tiny")
+    fetch(docker, "minilm")
     for name in CELLS:
         run_cell(docker, cell := Cell(*name.split("/")))
         theirs = Layout(ordinary_user.clone / "results").cell(cell) / "predictions.jsonl"

@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from conftest import ROOT
+from conftest import ROOT, copy_repository
 from upkeep import cli
-from upkeep.catalog import Catalog, Cell, TrainedModel
+from upkeep.catalog import Catalog, Cell, TrainedModel, Training
 from upkeep.contract import CellChoice
 from upkeep.errors import UpkeepError
+from upkeep.identity import describe, plan_identity
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +35,6 @@ def test_every_suite_names_known_cells_only(catalog: Catalog) -> None:
     for suite in catalog.suites:
         cells = catalog.cells(catalog.suite(suite))
         assert cells and len(set(cells)) == len(cells)
-
-
-def test_every_method_has_an_image_of_its_own(catalog: Catalog) -> None:
-    for method in catalog.methods:
-        assert (ROOT / "containers" / method / "Dockerfile").is_file()
 
 
 def test_every_hub_model_is_pinned_to_a_commit(catalog: Catalog) -> None:
@@ -112,13 +109,6 @@ def test_a_trained_model_can_be_trained_again() -> None:
     assert twice == TrainedModel("tiny+cpt.full", "sft", "lora")
 
 
-def test_variants_that_agree_on_the_artifact_share_it(catalog: Catalog) -> None:
-    memories = {
-        catalog.artifact_of(Cell("oaks_babi_mini", "memory_scaffold", v, "tiny")) for v in ("budget256", "budget256_k5")
-    }
-    assert len(memories) == 1
-
-
 def test_a_method_without_variant_in_a_suite_means_all_of_them(catalog: Catalog) -> None:
     choice = CellChoice(datasets=["oaks_babi_mini"], methods=["rag_bm25"], models=["tiny"])
     cells = list(catalog._expand(choice))
@@ -158,19 +148,27 @@ def test_a_users_configuration_changes_the_fields_it_names_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("method", "model", "image"),
+    ("method", "model", "below", "engines"),
     [
-        ("null", "none", "base"),
-        ("closed_book", "tiny", "transformers"),
-        ("closed_book", "tiny-vllm", "vllm-cpu"),
-        ("closed_book", "qwen3-30b", "vllm-gpu"),
-        ("sft", "tiny-vllm", "transformers"),
-        ("sft", "qwen3-4b", "vllm-gpu"),
-        ("closed_book", "tiny+sft.lora", "transformers"),
+        ("null", "none", "base", []),
+        ("closed_book", "tiny", "base", ["transformers"]),
+        ("closed_book", "tiny-vllm", "base", ["vllm-cpu"]),
+        ("closed_book", "qwen3-30b", "base", ["vllm-gpu"]),
+        ("closed_book", "o3-mini", "base", []),
+        ("closed_book", "tiny+sft.lora", "base", ["transformers"]),
+        ("rag_dense", "tiny-vllm", "base", ["vllm-cpu", "embedder-cpu"]),
+        ("rag_dense", "qwen3-30b", "base", ["vllm-gpu", "embedder-gpu"]),
+        ("rag_dense", "o3-mini", "base", ["embedder-cpu"]),
+        ("sft", "tiny-vllm", "transformers", []),
+        ("sft", "qwen3-4b", "vllm-gpu", []),
     ],
 )
-def test_method_and_model_decide_the_engine_image(catalog: Catalog, method: str, model: str, image: str) -> None:
-    assert catalog.engine(method, model) == image
+def test_a_method_has_an_image_without_an_engine_and_each_of_its_models_one_of_its_own(
+    catalog: Catalog, method: str, model: str, below: str, engines: list[str]
+) -> None:
+    kind = Training if catalog.trains(method) else Cell
+    job = kind("oaks_babi_mini", method, next(iter(catalog.method(method).variants)), model)
+    assert catalog.images(job) == [(method, below), *((None, engine) for engine in engines)]
 
 
 @pytest.mark.parametrize(
@@ -206,3 +204,44 @@ def test_a_suite_without_cells_has_none_to_list(
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 0 and capsys.readouterr().out == ""
+
+
+# ---------------------------------------------------------------- models by role
+
+
+def choose(root: Path, **chosen: str) -> Catalog:
+    """A copy of the repository in which a variant of `rag_dense` chooses models."""
+    card = root / "methods/rag_dense/method.yaml"
+    settings = yaml.safe_load(card.read_text())
+    settings["variants"] = {"k5": {"k": 5}, "own": {"k": 5, **chosen}}
+    card.write_text(yaml.safe_dump(settings))
+    return Catalog(root)
+
+
+def test_a_variant_chooses_its_models_and_they_are_no_parameters(tmp_path: Path) -> None:
+    catalog = choose(copy_repository(tmp_path), embedder="bge-large-en-v1.5", writer="tiny")
+    plain, own = (Cell("oaks_babi_mini", "rag_dense", variant, "pico") for variant in ("k5", "own"))
+    assert catalog.asked(plain) == {"reader": "pico", "embedder": "minilm"}
+    assert catalog.asked(own) == {"reader": "pico", "writer": "tiny", "embedder": "bge-large-en-v1.5"}
+    assert catalog.parameters(own) == catalog.parameters(plain) == {"k": 5}
+    catalog.check(own)
+    told = describe(catalog, own, 1)
+    assert told.writer_spec == catalog.model("tiny") and told.parameters == {"k": 5}
+    assert plan_identity(catalog, own) != plan_identity(catalog, plain)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"writer": "minilm"}, "role: generator"),
+        ({"embedder": "pico"}, "role: embedder"),
+        ({"writer": "qwen3-4b"}, "is on GPUs"),
+        ({"writer": "picco"}, "did you mean pico"),
+    ],
+)
+def test_a_model_that_cannot_play_its_role_is_refused_with_the_place(
+    tmp_path: Path, chosen: dict[str, str], words: str
+) -> None:
+    catalog = choose(copy_repository(tmp_path), **chosen)
+    with pytest.raises(UpkeepError, match=words):
+        catalog.check(Cell("oaks_babi_mini", "rag_dense", "own", "pico"))

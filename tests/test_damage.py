@@ -22,13 +22,13 @@ import msgspec
 import polars as pl
 import pytest
 
-from host_fakes import ScriptedRuntime, training
+from host_fakes import TRAINED_FILES, ScriptedRuntime, training
 from suite_fakes import (
-    ARTIFACTS,
     BEGUN,
     CELLS,
     IMAGE_RECORD,
     PLAIN,
+    TRAINING,
     called,
     make,
     numbers,
@@ -58,7 +58,7 @@ FILES = {
     "dataset.yaml": "datasets/toy/dataset.yaml",
     "method code": "methods/echo/method.py",
     "method card": "methods/echo/method.yaml",
-    "requirements": "containers/echo/requirements.lock",
+    "requirements": "methods/echo/requirements.lock",
     "image record": IMAGE_RECORD,
     "predictions": f"{CELL}/predictions.jsonl",
     "measured": f"{CELL}/measured.parquet",
@@ -66,8 +66,6 @@ FILES = {
     "state": f"{WORK}/state.json",
     "accepted": f"{WORK}/predictions.jsonl",
     "accepted sums": f"{WORK}/predictions.sums",
-    "memory": "results/memories/toy/notes/c/none/memory.jsonl",
-    "memory manifest": "results/memories/toy/notes/c/none/manifest.json",
     "trained model": "results/trained/toy/trainer/a/m/model/model.safetensors",
     "trained manifest": "results/trained/toy/trainer/a/m/manifest.json",
     "status": f"results/status/cells/{PLAIN}.json",
@@ -87,7 +85,6 @@ RECORDS: dict[str, type[msgspec.Struct]] = {
     "card": DatasetCard,
     "image record": ImageRecord,
     "manifest": Manifest,
-    "memory manifest": Manifest,
     "trained manifest": Manifest,
     "scores and refusals": ScoresRecord,
 }
@@ -309,13 +306,8 @@ def test_no_damage_changes_a_number(
         workflow(copy)  # what `run` looks at before it starts anything
     except UpkeepError as error:
         said.append(("workflow", 1, str(error)))
-    for artifact in ARTIFACTS:
-        if artifact.startswith("toy/trainer"):
-            files = {"config.json": "{}", "model.safetensors": "text", "tokenizer.json": "{}"}
-            monkeypatch.setattr("upkeep.host.supervise.detect", lambda _, files=files: training(files))
-        else:
-            monkeypatch.setattr("upkeep.host.supervise.detect", lambda _: ScriptedRuntime())
-        call("artifact", artifact)
+    monkeypatch.setattr("upkeep.host.supervise.detect", lambda _: training(TRAINED_FILES))
+    call("model", "train", TRAINING)
     monkeypatch.setattr("upkeep.host.supervise.detect", lambda _: ScriptedRuntime())
     for cell in (*CELLS, BEGUN):
         call("cell", cell)

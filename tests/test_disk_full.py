@@ -24,8 +24,8 @@ from pathlib import Path
 
 import pytest
 
-from host_fakes import ScriptedRuntime, training
-from suite_fakes import BEGUN, CELLS, TRAINED_FILES, called, make, numbers, printed
+from host_fakes import TRAINED_FILES, ScriptedRuntime, training
+from suite_fakes import BEGUN, CELLS, called, make, numbers, printed
 from upkeep.catalog import Catalog
 from upkeep.datasets import validate
 
@@ -64,8 +64,7 @@ STEPS = {
     "model fetch m": lambda: (root / "results/models/m.json").unlink(),
     "cell " + CELLS[0]: remake(CELLS[0]),
     "cell " + BEGUN: lambda: None,
-    "artifact toy/notes/c/none": lambda: shutil.rmtree(root / "results/memories"),
-    "artifact toy/trainer/a/m": lambda: shutil.rmtree(root / "results/trained"),
+    "model train toy/trainer/a/m": lambda: shutil.rmtree(root / "results/trained"),
     "score": lambda: shutil.rmtree(root / "results/scores"),
     "report": lambda: shutil.rmtree(root / "results/tables"),
 }

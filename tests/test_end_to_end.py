@@ -6,8 +6,10 @@ Each test runs under Docker where its engine answers, and as a plain process.
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -15,12 +17,13 @@ import pytest
 
 from conftest import CACHE, copy_repository
 from upkeep.batches import Batch
-from upkeep.catalog import ArtifactCell, Catalog, Cell
-from upkeep.contract import Manifest, Memory, Prediction
+from upkeep.catalog import Catalog, Cell, Training
+from upkeep.contract import Manifest, Prediction
 from upkeep.datasets import build_dataset
 from upkeep.datasets.store import Built, write
 from upkeep.errors import UpkeepError
 from upkeep.host.batch import run_batch
+from upkeep.host.runtimes import Handle, Launch, Prepared, detect
 from upkeep.host.supervise import run_cell
 from upkeep.identity import plan_dataset
 from upkeep.inputs import verify_dataset
@@ -103,8 +106,13 @@ def test_the_manifest_says_what_ran(catalog: Catalog) -> None:
     assert environment.runtime == catalog.config.runtime
     assert environment.isolated == (environment.runtime == "docker")
     assert environment.digest is not None and environment.digest.startswith("sha256:")
-    assert environment.engine == "transformers" and environment.packages["torch"].startswith("2.13.0")
+    assert environment.engine == "transformers" and not environment.packages.keys() & {"torch", "transformers"}
     assert environment.hardware["cores"] >= 1
+    reader = environment.served["reader"]
+    assert reader.engine == "transformers" and reader.packages["torch"].startswith("2.13.0")
+    assert reader.engine_version == environment.engine_version == reader.packages["transformers"]
+    assert reader.digest is not None and reader.digest != environment.digest
+    assert (Layout(catalog.results).record / reader.record / "engine.json").is_file()
     assert manifest.probes == manifest.outcomes["answered"] + manifest.outcomes["unparsed"] + manifest.outcomes["error"]
     assert manifest.usage.completion > 0
 
@@ -125,14 +133,14 @@ def test_vllm_answers_as_transformers_does_and_the_same_twice(catalog: Catalog) 
 
 
 def test_a_memory_is_the_same_whether_or_not_later_documents_exist(catalog: Catalog) -> None:
-    artifact = ArtifactCell(BABI, "memory_scaffold", "budget256", "tiny")
-    run_cell(catalog, artifact)
-    layout = Layout(catalog.results)
-    whole = memories(layout.memory(artifact))
+    cell = Cell(BABI, "memory_scaffold", "budget256", "tiny")
+    asked = run_cell(catalog, cell).measured["arrival_calls"]
     shorter = "oaks_babi_first_half"
-    copy_first_half(layout, BABI, shorter, catalog)
-    run_cell(catalog, half := ArtifactCell(shorter, "memory_scaffold", "budget256", "tiny"), ask="everything")
-    assert memories(layout.memory(half)) == {key: text for key, text in whole.items() if key[1] < 5}
+    copy_first_half(Layout(catalog.results), BABI, shorter, catalog)
+    half = Cell(shorter, "memory_scaffold", "budget256", "tiny")
+    assert 0 < run_cell(catalog, half, ask="everything").measured["arrival_calls"] < asked
+    early = [p for p in predictions(catalog, cell) if int(p.probe_id.rpartition("@")[2]) < 5]
+    assert predictions(catalog, half) == early
 
 
 @pytest.mark.parametrize("model", ["tiny", pytest.param("tiny-vllm", marks=pytest.mark.vllm)])
@@ -155,24 +163,16 @@ def test_cells_of_a_batch_share_one_engine_and_answer_the_same_bytes(catalog: Ca
 def test_what_fails_in_a_batch_leaves_the_rest(catalog: Catalog) -> None:
     broken = break_method(catalog, "rolling_window")
     good = Cell(BABI, "closed_book", "default", "tiny")
-    with pytest.raises(UpkeepError, match=r"1 of 2 jobs of the batch failed(.|\n)*somebody broke it"):
+    with pytest.raises(UpkeepError, match=r"1 of 2 cells of the batch failed(.|\n)*somebody broke it"):
         run_batch(Catalog(catalog.root), Batch("broken", (Cell(BABI, broken, "w1", "tiny"), good)))
     assert (Layout(catalog.results).cell(good) / "manifest.json").is_file()
 
 
 def break_method(catalog: Catalog, method: str) -> str:
     """A copy of a method that ends as soon as it is loaded."""
-    for folder in ("methods", "containers"):
-        shutil.copytree(catalog.root / folder / method, catalog.root / folder / "broken", dirs_exist_ok=True)
-    dockerfile = catalog.root / "containers" / "broken" / "Dockerfile"
-    dockerfile.write_text(dockerfile.read_text().replace(method, "broken"))
+    shutil.copytree(catalog.root / "methods" / method, catalog.root / "methods" / "broken", dirs_exist_ok=True)
     (catalog.root / "methods" / "broken" / "method.py").write_text("raise SystemExit('somebody broke it')")
     return "broken"
-
-
-def memories(folder: Path) -> dict[tuple[str, int], str]:
-    lines = (folder / "memory.jsonl").read_bytes().splitlines()
-    return {(m.stream, m.position): m.text for m in (msgspec.json.decode(line, type=Memory) for line in lines)}
 
 
 def copy_first_half(layout: Layout, dataset: str, name: str, catalog: Catalog) -> None:
@@ -193,47 +193,97 @@ def copy_first_half(layout: Layout, dataset: str, name: str, catalog: Catalog) -
 
 PEEKING = '''
 import gc
+import os
+import sys
 from pathlib import Path
 
 from upkeep.cell import LLM, Answer, Context, Document, Method, Probe, Seen
 
 
+def latest(stream):
+    held = [o for held in gc.get_objects() if type(held) in (list, tuple) for o in held if isinstance(o, Document)]
+    return max(d.position for d in held if d.stream == stream), held[-3:]
+
+
+def waiting():
+    # Whether there is anything of a later round: in the pipe, or read from it already.
+    os.set_blocking(0, False)
+    try:
+        return len(sys.stdin.buffer.peek(1))
+    finally:
+        os.set_blocking(0, True)
+
+
 class Peeking(Method):
     """Looks for documents wherever it can reach, and answers with the latest that it found."""
+
+    def __init__(self, parameters, tools) -> None:
+        super().__init__(parameters, tools)
+        self.ahead, self.written = 0, 0
+
+    async def arrive(self, stream, documents, llm) -> None:
+        self.ahead += latest(stream)[0] - documents[-1].position + waiting()
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
         if not probe.question_id.endswith("q0"):
             return Answer(None)
-        found = [o for held in gc.get_objects() if type(held) in (list, tuple) for o in held if isinstance(o, Document)]
-        latest = max(d.position for d in found if d.stream == probe.stream)
+        found, held = latest(probe.stream)
         # Where a container has its files; a plain process can read all that its user can.
         places = ["/cell", "/output", "/model", "/tmp", "/methods"] if Path("/cell/cell.json").exists() else []
         files = [f for place in places for f in Path(place).rglob("*") if f.suffix in (".parquet", ".arrow")]
-        await self.read(probe, llm, Context(recent=found[-3:]))
-        return Answer(f"## Answer: {latest} {len(files)}")
+        await self.read(probe, llm, Context(recent=held))
+        return Answer(f"## Answer: {found} {waiting()} {len(files)} {self.ahead}")
 '''
 
 
+class Striking:
+    """A runtime that kills the first container of a cell when half of its predictions are there."""
+
+    def __init__(self, catalog: Catalog, cell: Cell) -> None:
+        self._runtime, self._started = detect(catalog), 0
+        self._path, self._enough = Layout(catalog.results).work("cells", cell) / "predictions.jsonl", 160
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle:
+        handle = self._runtime.start(prepared, launch)
+        if not launch.arguments and not self._started:
+            self._started += 1
+            threading.Thread(target=self._strike, args=(handle,)).start()
+        return handle
+
+    def _strike(self, handle: Handle) -> None:
+        while handle.poll() is None and (
+            not self._path.exists() or self._path.read_bytes().count(b"\n") < self._enough
+        ):
+            time.sleep(0.005)
+        handle.kill()
+
+
 def test_a_method_that_peeks_finds_nothing_that_has_not_arrived(catalog: Catalog) -> None:
-    for folder in ("methods", "containers"):
-        source = catalog.root / folder / "long_context"
-        shutil.copytree(source, catalog.root / folder / "peeking", dirs_exist_ok=True)
-    dockerfile = catalog.root / "containers" / "peeking" / "Dockerfile"
-    dockerfile.write_text(dockerfile.read_text().replace("long_context", "peeking"))
+    shutil.copytree(catalog.root / "methods/long_context", catalog.root / "methods/peeking", dirs_exist_ok=True)
     (catalog.root / "methods" / "peeking" / "method.py").write_text(PEEKING)
     catalog = Catalog(catalog.root)
     cell = Cell(BABI, "peeking", "default", "tiny")
-    run_cell(catalog, cell)
-    peeked = [p for p in predictions(catalog, cell) if p.answer is not None or p.error is not None]
-    assert len(peeked) == 4 * 10  # one question of each stream, at each interval
-    for prediction in peeked:
-        position = prediction.probe_id.rpartition("@")[2]
-        # It finds what has arrived (so it does look), no later document, and no file of the dataset's.
-        assert (prediction.answer, prediction.error) == (f"{position} 0", None)
+    for runtime in (None, Striking(catalog, cell)):
+        # The second one is killed on its way, and fed from the first document on.
+        manifest = run_cell(catalog, cell, force=True, runtime=runtime)
+        assert len(manifest.attempts) == (1 if runtime is None else 2)
+        peeked = [p for p in predictions(catalog, cell) if p.answer is not None or p.error is not None]
+        assert len(peeked) == 4 * 10  # one question of each stream, at each interval
+        for prediction in peeked:
+            position = prediction.probe_id.rpartition("@")[2]
+            assert prediction.answer is not None, prediction.error
+            # It finds what has arrived (so it does look), no later document, and no file of the dataset's.
+            found, ahead = prediction.answer.rsplit(" ", 1)
+            assert found == f"{position} 0 0"
+            # What a container that starts again gets in advance are rounds that are answered already.
+            assert runtime is not None or ahead == "0"
 
 
 def test_a_trained_model_is_one_more_model_and_knows_what_its_base_did_not(catalog: Catalog) -> None:
-    training = ArtifactCell(BABI, "sft", "lora_tiny", "tiny")
+    training = Training(BABI, "sft", "lora_tiny", "tiny")
     run_cell(catalog, training)
     base = Cell(BABI, "closed_book", "default", "tiny")
     trained = Cell(BABI, "closed_book", "default", "tiny+sft.lora_tiny")

@@ -4,6 +4,7 @@ a wrong answer."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -36,14 +37,26 @@ from endpoint_fakes import (
 )
 from host_fakes import RunnerRuntime
 from upkeep import identity, weights
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.catalog import Catalog, Cell
 from upkeep.cell.engines import wire
-from upkeep.cell.engines.endpoint import Ask, Endpoint, EndpointHandle, Failed, Refused, Told, frame, receive
-from upkeep.cell.method import PromptTooLong
+from upkeep.cell.engines.endpoint import (
+    Ask,
+    Endpoint,
+    EndpointHandle,
+    EndpointRefused,
+    Failed,
+    More,
+    Refused,
+    Told,
+    frame,
+    receive,
+)
+from upkeep.cell.method import GeneratedToken, Message, PromptTooLong, ToolCall
 from upkeep.contract import Endpoint as Terms
-from upkeep.contract import Memory, Prediction, Sampling
+from upkeep.contract import Prediction, Sampling
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
+from upkeep.gateway.calls import Calls
 from upkeep.host.endpoints import client as client_module
 from upkeep.host.endpoints import ledger as ledger_module
 from upkeep.host.endpoints.client import Client, Pace
@@ -75,7 +88,7 @@ def server() -> Iterator[FakeEndpoint]:
 
 
 def asks(n: int, text: str = "question") -> list[Ask]:
-    return [Ask(i, [("user", f"{text} {i}")], Sampling(max_tokens=20), seed=i) for i in range(n)]
+    return [Ask(i, [("user", [f"{text} ", str(i)])], Sampling(max_tokens=20), seed=i) for i in range(n)]
 
 
 def record_of(catalog: Catalog) -> Path:
@@ -128,6 +141,41 @@ def test_a_cell_is_answered_by_the_endpoint_and_says_what_it_cost(tmp_path: Path
     assert spent(catalog.results, MODEL).total == pytest.approx(server.charged)
     assert {(line.finish_reason, line.error) for line in lines(catalog)} == {("stop", None)}
     assert all(line.answer and line.answer.isdigit() for line in lines(catalog))
+
+
+def test_each_prediction_leads_to_what_the_endpoint_was_asked_and_to_what_it_answered(
+    tmp_path: Path, server: FakeEndpoint
+) -> None:
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    run(catalog)
+    calls = Calls(catalog, CELL)
+    bodies = [[(one["role"], one["content"]) for one in body["messages"]] for body in server.bodies]
+    asked = []
+    for line in lines(catalog):
+        (key,) = line.calls
+        call = calls.find(key)
+        assert call is not None and call.messages is not None and MODEL in call.source
+        assert (call.answer, call.prompt, call.completion) == (line.response, line.usage.prompt, line.usage.completion)
+        asked.append([(role, "".join(parts)) for role, parts in call.messages])
+    assert sorted(asked) == sorted(bodies) and len(asked) == 30
+    prompts = Layout(catalog.results).prompts(MODEL)
+    before, size = predictions(catalog), sum(path.stat().st_size for path in prompts.rglob("*"))
+    run(catalog, force=True)
+    assert predictions(catalog) == before and sum(path.stat().st_size for path in prompts.rglob("*.log")) <= size
+    shutil.rmtree(prompts)
+    call = Calls(catalog, CELL).find(lines(catalog)[0].calls[0])
+    assert call is not None and call.messages is None and call.problem == "the prompt is not kept"
+    shutil.rmtree(Layout(catalog.results).replies(MODEL))
+    assert Calls(catalog, CELL).find(lines(catalog)[0].calls[0]) is None
+
+
+def test_a_refused_request_can_be_shown(tmp_path: Path, server: FakeEndpoint) -> None:
+    server.act = lambda number, body: "status:400" if number % 3 == 2 else "good"
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    run(catalog)
+    calls = Calls(catalog, CELL)
+    failed = [calls.find(line.calls[0]) for line in lines(catalog) if line.error]
+    assert failed and all(call and call.messages and call.ended.startswith("refused: ") for call in failed)
 
 
 def test_what_is_asked_again_costs_nothing_and_gives_the_same_bytes(tmp_path: Path, server: FakeEndpoint) -> None:
@@ -248,26 +296,42 @@ def test_an_endpoint_that_costs_nothing_and_asks_for_no_key_needs_neither(
 
 
 NOTES = """
-from upkeep.cell import Method
+from upkeep.cell import Answer, Method
 
 class Notes(Method):
-    async def remember(self, memory, document, llm):
-        reply = await llm.chat([{"role": "user", "parts": [memory, document.text]}])
-        return memory[-100:] + reply.text
+    def __init__(self, parameters, tools):
+        super().__init__(parameters, tools)
+        self.notes = {}
+
+    async def arrive(self, stream, documents, llm):
+        for document in documents:
+            reply = await llm.chat([{"role": "user", "parts": [self.notes.get(stream, ""), document.text]}])
+            self.notes[stream] = self.notes.get(stream, "")[-100:] + reply.text
+
+    async def answer(self, probe, seen, llm):
+        return Answer(self.notes[probe.stream])
 """
 
 
-def test_a_memory_is_made_by_an_endpoint_too(tmp_path: Path, server: FakeEndpoint) -> None:
+def test_an_endpoint_is_asked_as_documents_arrive_too_and_once_for_all_cells(
+    tmp_path: Path, server: FakeEndpoint
+) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
-    (tmp_path / "methods/notes/method.py").write_text(NOTES)
-    card = tmp_path / "methods/notes/method.yaml"
+    (tmp_path / "methods/echo/method.py").write_text(NOTES)
+    card = tmp_path / "methods/echo/method.yaml"
     card.write_text(card.read_text().replace("model: false", "model: true"))
-    job = ArtifactCell("toy", "notes", "a", MODEL)
-    manifest = run_cell(Catalog(tmp_path), job, runtime=RunnerRuntime())
-    assert manifest.outcomes == {"remembered": 15, "error": 0}
+    first, second = (Cell("toy", "echo", variant, MODEL) for variant in "ab")
+    manifest = run_cell(Catalog(tmp_path), first, runtime=RunnerRuntime())
+    assert manifest.outcomes["error"] == 0 and manifest.usage.calls == 0
+    assert manifest.measured["arrival_calls"] == 15
     assert manifest.measured["cost_usd"] == pytest.approx(server.charged)
-    data = (Layout(catalog.results).memory(job) / "memory.jsonl").read_bytes()
-    assert all("Answer" in msgspec.json.decode(line, type=Memory).text for line in data.splitlines())
+    data = (Layout(catalog.results).cell(first) / "predictions.jsonl").read_bytes()
+    assert all("Answer" in str(msgspec.json.decode(line, type=Prediction).response) for line in data.splitlines())
+    charged = server.charged
+    again = run_cell(Catalog(tmp_path), second, runtime=RunnerRuntime())
+    assert again.measured["arrival_calls"] == 15 and again.measured["cost_usd"] == 0.0
+    assert server.charged == charged
+    assert (Layout(catalog.results).cell(second) / "predictions.jsonl").read_bytes() == data
 
 
 # ---------------------------------------------------------------- faults of the endpoint
@@ -445,7 +509,7 @@ def test_reasoning_that_is_charged_beside_the_completion_is_counted(tmp_path: Pa
 def test_every_parameter_is_sent_but_those_that_the_provider_refuses(tmp_path: Path, server: FakeEndpoint) -> None:
     more = "omit: [top_k, seed]\nlimit_field: max_completion_tokens\nfields: {reasoning_effort: low}"
     catalog = make_endpoint_repository(tmp_path, server.url, more)
-    ask_all(catalog, [Ask(0, [("system", "s"), ("user", "u")], Sampling(max_tokens=7, temperature=0.5), 2**40 + 3)])
+    ask_all(catalog, [Ask(0, [("system", ["s"]), ("user", ["u"])], Sampling(max_tokens=7, temperature=0.5), 2**40 + 3)])
     assert server.bodies == [
         {
             "model": NAME,
@@ -463,9 +527,112 @@ def test_every_parameter_is_sent_but_those_that_the_provider_refuses(tmp_path: P
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tools": ({"tools": [TOOL]}, {"tools": [TOOL], "tool_choice": "auto"}),
+    "a tool": (
+        {"tools": [TOOL], "tool_choice": "look_up"},
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look_up"}}},
+    ),
+    "no tool": ({"tools": [TOOL], "tool_choice": "none"}, {}),
+    "schema": (
+        {"schema": {"type": "object"}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": True},
+            }
+        },
+    ),
+    "stop": ({"stop": ["a", "b"]}, {"stop": ["a", "b"]}),
+    "probabilities": ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
+}
+
+
+def test_options_are_fields_of_the_request_and_part_of_what_its_reply_is_kept_by(
+    tmp_path: Path, server: FakeEndpoint
+) -> None:
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    server.act = lambda number, body: 'set:{"choices.0.logprobs": {"content": []}}' if "logprobs" in body else "answer"
+    nothing = {"tools": [], "tool_choice": "auto", "schema": None, "stop": [], "top_logprobs": 0}
+    for more in (None, *({**nothing, **given} for given, _ in OPTIONS.values())):
+        (reply,) = ask_all(catalog, [Ask(0, [("user", "u")], Sampling(max_tokens=7), 0, [], more and More(**more))])
+        assert isinstance(reply, Reply) and reply.refused is None
+    plain, *others = server.bodies
+    wanted = [sent for name, (_, sent) in OPTIONS.items() if name != "no tool"]  # that is the plain request
+    assert others == [plain | sent for sent in wanted]
+    assert not set(plain) & {"tools", "tool_choice", "response_format", "stop", "logprobs", "top_logprobs"}
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ('{"id": "c1", "function": {"name": "look_up", "arguments": "{\\"a\\": 1}"}}', ("c1", "look_up", '{"a": 1}')),
+        ('{"id": "c1", "function": {"name": "look_up", "arguments": "torn {"}}', None),
+    ],
+)
+def test_calls_of_tools_come_back_and_malformed_ones_are_the_models_failure(
+    tmp_path: Path, server: FakeEndpoint, said: str, found: tuple[str, str, str] | None
+) -> None:
+    server.act = lambda number, body: (
+        'set:{"choices.0.message": {"content": null, "tool_calls": [' + said + "]}, "
+        '"choices.0.finish_reason": "tool_calls"}'
+    )
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    before: list[Message] = [
+        {"role": "user", "parts": ["u"]},
+        {"role": "assistant", "parts": [""], "tool_calls": [ToolCall("c0", "look_up", "{}")]},
+        {"role": "tool", "parts": ["a light"], "tool_call_id": "c0"},
+    ]
+    with gateway(catalog, MODEL, record_of(catalog)) as folder:
+        llm = handle(catalog, folder)
+        if found is None:
+            with pytest.raises(EndpointRefused, match="no JSON object"):
+                asyncio.run(llm.chat(before, tools=[TOOL]))
+        else:
+            reply = asyncio.run(llm.chat(before, tools=[TOOL]))
+            assert (reply.tool_calls, reply.text, reply.finish_reason) == ((ToolCall(*found),), "", "stop")
+    assert server.bodies[0]["messages"] == [
+        {"role": "user", "content": "u"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}],
+        },
+        {"role": "tool", "content": "a light", "tool_call_id": "c0"},
+    ]
+
+
+def test_an_endpoint_that_gives_no_probabilities_refuses_who_asks_for_them(
+    tmp_path: Path, server: FakeEndpoint
+) -> None:
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    with gateway(catalog, MODEL, record_of(catalog)) as folder:
+        llm = handle(catalog, folder)
+        messages: list[Message] = [{"role": "user", "parts": ["u"]}]
+        with pytest.raises(ValueError, match="0 to 20"):
+            asyncio.run(llm.chat(messages, top_logprobs=21))
+        with pytest.raises(EndpointRefused, match="no log-probabilities"):
+            asyncio.run(llm.chat(messages, top_logprobs=2))
+    told = '{"content": [{"token": "a", "logprob": -1.5, "top_logprobs": [{"token": "b", "logprob": -1.0}]}]}'
+    server.act = lambda number, body: 'set:{"choices.0.logprobs": ' + told + "}"
+    with gateway(catalog, MODEL, record_of(catalog)) as folder:
+        reply = asyncio.run(handle(catalog, folder).chat(messages, top_logprobs=1))
+    assert reply.logprobs == (GeneratedToken("a", -1.5, (("b", -1.0),)),)
+
+
+def test_replies_that_were_kept_without_calls_of_tools_still_count(tmp_path: Path) -> None:
+    reply = Reply(key="k", model="m", text="yes")
+    before = {k: v for k, v in msgspec.to_builtins(reply).items() if k not in ("tool_calls", "tokens")}
+    sealed = hashlib.sha256(msgspec.json.encode(before, order="sorted")).hexdigest()
+    (tmp_path / "k").mkdir()
+    (tmp_path / "k" / "k.json").write_bytes(msgspec.json.encode({"reply": before, "sha256": sealed}))
+    assert Replies(tmp_path).get("k") == reply
+
+
 def test_seeds_are_sent_and_different_seeds_are_different_requests(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
-    same = [Ask(i, [("user", "u")], Sampling(max_tokens=7), seed) for i, seed in enumerate((5, 6, 5, 2**62 + 9))]
+    same = [Ask(i, [("user", ["u"])], Sampling(max_tokens=7), seed) for i, seed in enumerate((5, 6, 5, 2**62 + 9))]
     ask_all(catalog, same)
     assert sorted(body["seed"] for body in server.bodies) == [5, 6, 9]
     assert sorted(request.source for request in requests(catalog)) == ["cache", "endpoint", "endpoint", "endpoint"]
@@ -475,7 +642,7 @@ def test_a_parameter_that_the_endpoint_does_not_take_is_not_dropped_unseen(
     tmp_path: Path, server: FakeEndpoint
 ) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url, more="omit: [top_k]")
-    (reply,) = ask_all(catalog, [Ask(0, [("user", "u")], Sampling(max_tokens=7, top_k=4), 0)])
+    (reply,) = ask_all(catalog, [Ask(0, [("user", ["u"])], Sampling(max_tokens=7, top_k=4), 0)])
     assert isinstance(reply, Reply) and reply.refused == "the endpoint takes no top_k"
     assert not server.bodies
 
@@ -760,11 +927,14 @@ HOSTILE = {
     "no message": frame("hello"),
     "another model": frame({"number": 0, "messages": [], "sampling": {}, "seed": 0, "model": "gpt-dear"}),
     "a key": frame({"number": 0, "messages": [], "sampling": {}, "seed": 0, "key": "x"}),
-    "a strange role": frame({"number": 0, "messages": [["tool", "x"]], "sampling": {}, "seed": 0}),
+    "a strange role": frame({"number": 0, "messages": [["wizard", ["x"]]], "sampling": {}, "seed": 0}),
+    "a call in no message": frame(
+        {"number": 0, "messages": [], "sampling": {}, "seed": 0, "about": [[0, [["c", "go", "{}"]], None]]}
+    ),
     "a negative seed": frame({"number": 0, "messages": [], "sampling": {}, "seed": -1}),
     "fields in the sampling": frame({"number": 0, "messages": [], "sampling": {"n": 99}, "seed": 0}),
     "nesting": (100_000).to_bytes(8, "big") + b"\x91" * 100_000,
-    "no text": frame({"number": 0, "messages": [["user", b"\xff"]], "sampling": {}, "seed": 0}),
+    "no text": frame({"number": 0, "messages": [["user", [b"\xff"]]], "sampling": {}, "seed": 0}),
 }
 
 
@@ -779,8 +949,8 @@ def test_a_container_that_breaks_the_rules_is_disconnected_and_nothing_is_sent(
 
 def test_a_prompt_beyond_the_context_is_not_sent(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
-    long = Ask(0, [("user", "x" * 20_000)], Sampling(max_tokens=20), 0)
-    greedy = Ask(1, [("user", "x")], Sampling(max_tokens=10**9), 0)
+    long = Ask(0, [("user", ["x" * 20_000])], Sampling(max_tokens=20), 0)
+    greedy = Ask(1, [("user", ["x"])], Sampling(max_tokens=10**9), 0)
     found = talk(catalog, frame(long), frame(greedy), answers=2)
     assert all(isinstance(one, Refused) for one in found)
     assert not server.bodies
@@ -874,10 +1044,7 @@ def test_a_container_without_network_and_key_gets_its_answers(
 ) -> None:
     monkeypatch.setenv("UPKEEP_RUNTIME", "docker")
     monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
-    for place in ("methods", "containers"):
-        shutil.copytree(repository / place / "closed_book", repository / place / "prober")
-    dockerfile = repository / "containers/prober/Dockerfile"
-    dockerfile.write_text(dockerfile.read_text().replace("closed_book", "prober"))
+    shutil.copytree(repository / "methods/closed_book", repository / "methods/prober")
     (repository / "methods/prober/method.py").write_text(PROBER.replace("PORT", server.url.split(":")[2].split("/")[0]))
     write_card(repository, server.url)
     (repository / "config/config.yaml").write_text(f"{{budget: {{{MODEL}: 1000}}}}")
@@ -997,10 +1164,8 @@ def test_a_card_that_cannot_be_meant_is_refused(
 
 def test_a_model_behind_an_endpoint_cannot_be_trained(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
-    trainer = tmp_path / "methods/trainer"
-    trainer.mkdir()
     card = (tmp_path / "methods/ask/method.yaml").read_text()
-    (trainer / "method.yaml").write_text(card + "artifact: {kind: model}\n")
+    (tmp_path / "methods/trainer/method.yaml").write_text(card + "trains: true\n")
     catalog = Catalog(tmp_path)
     with pytest.raises(UpkeepError, match="cannot be trained"):
         catalog.check(Cell("toy", "ask", "a", f"{MODEL}+trainer.a"))

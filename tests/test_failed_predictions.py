@@ -38,8 +38,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_repository(tmp_path_factory.mktemp("failing"))
     (root / "config" / "suites" / "failing.yaml").write_text(SUITE)
     for name, condition in (("sometimes", "probe.position == 0"), ("always", "True")):
-        for folder in ("methods", "containers"):
-            shutil.copytree(root / folder / "null", root / folder / name)
+        shutil.copytree(root / "methods" / "null", root / "methods" / name)
         (root / "methods" / name / "method.py").write_text(METHOD.format(name=name.title(), condition=condition))
         card = root / "methods" / name / "method.yaml"
         card.write_text(card.read_text().replace("Null (control)", name.title()))

@@ -26,7 +26,6 @@ from upkeep.contract import (
     Environment,
     Manifest,
     Measured,
-    Memory,
     Prediction,
     Retrieved,
     Usage,
@@ -34,15 +33,13 @@ from upkeep.contract import (
 from upkeep.errors import UpkeepError
 from upkeep.host.publish import publish_cell
 from upkeep.integrity import verify_folder
-from upkeep.validate import Answers, Memories, check_file
+from upkeep.validate import Answers, check_file
 
 # Two streams of two documents, a probe after each.
 DOCUMENTS = ["s_c0", "s_c1", "t_c0", "t_c1"]
 PROBES = ["s0@0", "s0@1", "t0@0", "t0@1"]
 FIRST, END = [0, 0, 2, 2], [1, 2, 3, 4]
 ANSWERS = Answers(PROBES, 2, DOCUMENTS, FIRST, END)
-HEADS = [("s", 0), ("s", 1), ("t", 0), ("t", 1)]
-MEMORIES = Memories(HEADS)
 TEXTS = ["x", "größer \U0001f600", 'a "quoted"\\ line\n\ttab', "\u2028\x7f", "", "NaN", "}{"]
 
 
@@ -66,10 +63,6 @@ def prediction(probe: int, trial: int) -> Prediction:
 
 def reach(probe: int) -> range:
     return range(FIRST[probe], END[probe])
-
-
-def memory(stream: str, position: int) -> Memory:
-    return Memory(stream=stream, position=position, text=TEXTS[position + 1], usage=Usage(prompt=3), error=None)
 
 
 # ---------------------------------------------------------------- damage
@@ -238,7 +231,7 @@ def line_of(schema: str, line: bytes) -> str:
     return json.dumps(value)
 
 
-VALIDATORS = {name: strict_validator(name) for name in ("prediction", "memory", "manifest")}
+VALIDATORS = {name: strict_validator(name) for name in ("prediction", "manifest")}
 
 
 def right(schema: str, data: bytes, key: Callable[[dict[str, Any]], Any], keys: set[Any]) -> dict[Any, Any]:
@@ -266,10 +259,6 @@ def key_of_prediction(record: dict[str, Any]) -> tuple[str, int]:
     return record["probe_id"], record["trial"]
 
 
-def key_of_memory(record: dict[str, Any]) -> tuple[str, int]:
-    return record["stream"], record["position"]
-
-
 def same(record: Any, plain: Any) -> bool:
     """Whether a decoded record says what the plain JSON says, fields left out being their defaults."""
     if isinstance(plain, dict):
@@ -286,12 +275,11 @@ SUBJECTS: dict[str, tuple[type[Any], Any, list[Any], Callable[[dict[str, Any]], 
         Prediction, ANSWERS, [prediction(p, t) for p in range(4) for t in range(2)], key_of_prediction,
         {(p, t) for p in PROBES for t in range(2)},
     ),
-    "memory": (Memory, MEMORIES, [memory(*head) for head in HEADS], key_of_memory, set(HEADS)),
 }  # fmt: skip
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("kind", "seed"), [*(("prediction", s) for s in range(5)), *(("memory", s) for s in range(2))])
+@pytest.mark.parametrize(("kind", "seed"), [("prediction", s) for s in range(5)])
 def test_damaged_file_is_accepted_only_where_an_independent_reader_finds_it_whole(
     kind: str, seed: int, tmp_path: Path
 ) -> None:

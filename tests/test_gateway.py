@@ -10,9 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec import Meta
 
 from conftest import ROOT
 from test_engines import chat, spec
@@ -22,13 +25,15 @@ from upkeep.cell.embedding import SentenceEmbedder, load_embedder
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.embedder import RemoteEmbedder
 from upkeep.cell.engines.embedder import serve as served
-from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Handle, lockstep
+from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Handle, Request, lockstep
 from upkeep.cell.engines.remote import RemoteEngine
 from upkeep.cell.make_model import tiny_llama
+from upkeep.cell.method import Message
 from upkeep.contract import ModelSpec, Sampling
 from upkeep.errors import UpkeepError
+from upkeep.gateway import prompts
 from upkeep.gateway.cells import SOCKET, Gateway
-from upkeep.gateway.record import Replies
+from upkeep.gateway.record import Replies, key_of
 
 ENGINE = {"weights": "a"}
 WARM = Sampling(temperature=1.0, max_tokens=8)
@@ -97,6 +102,28 @@ def test_what_was_asked_is_answered_without_the_engine(machine: Machine, samplin
     replies = Replies(machine.record, ENGINE, "m")
     with Gateway("reader", replies, nobody) as folder:
         assert answers(RemoteEngine(str(folder / SOCKET)), sampling=sampling) == before
+
+
+def test_probabilities_of_a_given_text_are_those_of_the_engine_and_are_kept(model: Path, machine: Machine) -> None:
+    texts = [
+        ("", "The house"),
+        ("the captain took ", "a coin"),
+        (chat(1, "Who?"), "a coin"),
+        (chat(1, "Who?"), " took"),
+    ]
+
+    def scores(engine: Engine) -> list[object]:
+        async def main() -> list[object]:
+            return [await Handle(engine, spec(), 0, "p").logprobs(*text) for text in texts]  # type: ignore[arg-type]
+
+        with lockstep(engine) as loop:
+            return loop.run(main())
+
+    with machine.open() as (gateway, path):
+        found = scores(RemoteEngine(path))
+        assert found == scores(own_engine(model)) and gateway.tally.asked == len(texts)
+    with Gateway("reader", Replies(machine.record, ENGINE, "m"), nobody) as folder:
+        assert scores(RemoteEngine(str(folder / SOCKET))) == found
 
 
 def test_only_what_is_new_is_asked(model: Path, machine: Machine) -> None:
@@ -227,7 +254,7 @@ def test_what_a_container_holds_is_bounded(machine: Machine, monkeypatch: pytest
         answers: list[object] = []
         with contextlib.suppress(EOFError, OSError):
             for key in range(100):
-                wire.send(hostile, wire.Plain(key, text))
+                wire.send(hostile, wire.Chat(key, [("user", [text])]))
                 answers.append(wire.receive(hostile, wire.Answer))
         assert len(answers) < 10
 
@@ -270,7 +297,7 @@ def test_it_ends_though_the_engine_is_at_work(machine: Machine) -> None:
     with machine.open() as (_, path), socket.socket(socket.AF_UNIX) as cell:
         cell.connect(path)
         wire.receive(cell, wire.Ready)
-        wire.send(cell, wire.Plain(0, "never answered"))
+        wire.send(cell, wire.Chat(0, [("user", ["never answered"])]))
         wire.receive(cell, wire.Answer)
         wire.send(cell, wire.Step([wire.Generate(0, 0, WARM, 0)], []))
         assert working.wait(30)
@@ -291,14 +318,14 @@ def test_whatever_numbers_a_container_gives_no_reply_is_kept_for_another_request
             wire.send(cell, question)
             wire.receive(cell, wire.Answer)
 
-        ask(wire.Plain(0, texts[0]))
-        ask(wire.Plain(1, texts[1]))
+        ask(wire.Chat(0, [("user", [texts[0]])]))
+        ask(wire.Chat(1, [("user", [texts[1]])]))
         ask(wire.Step([wire.Generate(7, 0, warm, 0), wire.Generate(7, 1, warm, 0)], [0]))
         for _ in range(8):
             ask(wire.Step([], []))
-        ask(wire.Plain(1, texts[2]))
+        ask(wire.Chat(1, [("user", [texts[2]])]))
         ask(wire.Step([wire.Generate(7, 1, warm, 0)], []))
-        ask(wire.Plain(1, texts[3]))
+        ask(wire.Chat(1, [("user", [texts[3]])]))
         ask(wire.Step([wire.Generate(7, 1, warm, 0)], [1, 1, 99]))
         for _ in range(8):
             ask(wire.Step([], []))
@@ -317,11 +344,153 @@ def generated(engine: Engine, text: str, sampling: Sampling) -> list[int]:
 
     async def main() -> list[int]:
         future: asyncio.Future[Generated] = asyncio.get_running_loop().create_future()
-        engine.add(Generate(engine.tokens.plain(text), sampling, 0, future))
+        engine.add(Generate(engine.tokens.prompt([{"role": "user", "parts": [text]}]), sampling, 0, future))
         return list((await future).ids)
 
     with lockstep(engine) as loop:
         return loop.run(main())
+
+
+# ---------------------------------------------------------------- prompts
+
+
+def told(path: str, n: int = 4, sampling: Sampling | None = None) -> list[str]:
+    """The keys that `n` probes are told, each with a call, and the first one with a second."""
+    engine = RemoteEngine(path)
+
+    async def main() -> list[str]:
+        handles = [Handle(engine, spec(), 0, str(i)) for i in range(n)]
+        await asyncio.gather(*(h.chat(chat(i + 1, "Who?"), sampling) for i, h in enumerate(handles)))
+        await handles[0].logprobs("the captain took", " a coin")
+        return [key for handle in handles for key in handle.keys]
+
+    with lockstep(engine) as loop:
+        found = loop.run(main())
+    engine.close()
+    return found
+
+
+def kept(record: Path, key: str) -> tuple[prompts.Messages, prompts.Asked]:
+    replies = Replies(record, ENGINE, "m")
+    found = prompts.request(replies, bytes.fromhex(key))
+    assert found is not None
+    return prompts.prompt(replies, found[0]), found[1]
+
+
+def messages_of(kept: prompts.Messages) -> list[Message]:
+    return [Message(role=role, parts=parts) for role, parts in kept]
+
+
+@pytest.mark.parametrize("sampling", [None, WARM], ids=["greedy", "sampled"])
+def test_the_kept_prompt_is_to_the_token_what_the_engine_computed(machine: Machine, sampling: Sampling | None) -> None:
+    computed: list[list[int]] = []
+    add = machine.engine.add
+
+    def noted(request: Request) -> None:
+        computed.append(request.prompt.ids())
+        add(request)
+
+    machine.engine.add = noted  # type: ignore[method-assign]
+    with machine.open() as (_, path):
+        keys = told(path, sampling=sampling)
+    tokens = machine.engine.tokens
+    found = []
+    for key in keys:
+        messages, asked = kept(machine.record, key)
+        scored = isinstance(asked, wire.Score)
+        text, continuation = messages[0][1][0], messages[-1][1][0]
+        prompt = tokens.scorable(text, continuation).prompt if scored else tokens.prompt(messages_of(messages))
+        found.append(prompt.ids())  # type: ignore[attr-defined]
+        assert scored or asked.sampling == (sampling or spec().sampling)
+    assert sorted(found) == sorted(computed) and len(found) == 5
+    assert messages_of(kept(machine.record, keys[-1])[0]) == chat(4, "Who?")
+
+
+def test_a_document_of_many_prompts_is_kept_once_and_a_replay_adds_nothing(machine: Machine) -> None:
+    with machine.open() as (_, path):
+        keys = told(path, 8)
+    sizes = [path.stat().st_size for path in machine.record.rglob("*.log")]
+    entries = len(Replies(machine.record, ENGINE, "m"))
+    for fresh in (False, True):
+        with machine.open(fresh=fresh) as (gateway, path):
+            assert told(path, 8) == keys and gateway.tally.asked == 9 * fresh
+    parts = {part for key in keys for _, parts in kept(machine.record, key)[0] for part in parts}
+    # A request, its prompt, its length, its reply and the reply's text each; a scored text's reply has no text.
+    assert entries == len(parts) + 5 * 8 + 4
+    assert len(Replies(machine.record, ENGINE, "m")) == entries + 9  # of which the last time were asked afresh
+    asked = sum(len(part) for key in keys for _, parts in kept(machine.record, key)[0] for part in parts)
+    assert 2 * sum(sizes) < asked
+
+
+def test_a_record_from_before_prompts_were_kept_answers_and_is_completed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(prompts.Keeper, "keep_prompt", lambda *_: False)
+        with machine.open() as (_, path):
+            keys = told(path)
+    old = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
+    with Gateway("reader", replies := Replies(machine.record, ENGINE, "m"), nobody) as folder:
+        assert told(str(folder / SOCKET)) == keys
+    replies.close()
+    new = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
+    assert new.items() > old.items() and all(kept(machine.record, key) for key in keys)
+
+
+def test_a_part_that_was_damaged_is_kept_again_when_the_model_is_asked_afresh(machine: Machine) -> None:
+    with machine.open() as (_, path):
+        keys = told(path)
+    (log,) = machine.record.rglob("*.log")
+    data = bytearray(log.read_bytes())
+    messages, _ = kept(machine.record, keys[-1])
+    part = key_of("part", messages[1][1][1].encode())
+    data[data.find(part) + 40] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(prompts.NotReadable, match="a part of the prompt"):
+        kept(machine.record, keys[-1])
+    with machine.open(fresh=True) as (_, path):
+        told(path)
+    assert kept(machine.record, keys[-1])[0] == messages
+
+
+@pytest.mark.parametrize("limit", ["MAX_NEW_BYTES", "MAX_PROMPT_BYTES", "MAX_LISTED"])
+def test_what_is_kept_of_a_containers_prompts_is_bounded_and_it_is_answered_all_the_same(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    if limit == "MAX_LISTED":
+        few = Annotated[list[tuple[str, Annotated[list[str], Meta(max_length=1)]]], Meta(max_length=9)]
+        monkeypatch.setattr(prompts, "_CHAT", msgspec.msgpack.Decoder(few))
+    else:
+        monkeypatch.setattr(prompts, limit, 1000)
+    with machine.open() as (_, path):
+        keys = told(path)
+    replies = Replies(machine.record, ENGINE, "m")
+    assert len(keys) == 5 and sum(prompts.request(replies, bytes.fromhex(key)) is not None for key in keys) <= 1
+
+
+def test_a_prompt_in_another_spelling_is_never_given_for_the_one_that_was_asked(machine: Machine) -> None:
+    """The bytes that a container sends may be longer than they need be: then they have a key of their own."""
+    text = "the captain took"
+    usual = msgspec.msgpack.encode([("user", [text])])
+    strange = b"\xdc\x00\x01\x92\xa4user\xdc\x00\x01\xd9" + bytes([len(text)]) + text.encode()
+    assert msgspec.msgpack.decode(usual) == msgspec.msgpack.decode(strange)
+    with machine.open() as (gateway, path), socket.socket(socket.AF_UNIX) as cell:
+        cell.connect(path)
+        wire.receive(cell, wire.Ready)
+        keys = []
+        for number, content in enumerate((usual, strange)):
+            wire.send(cell, {"type": "Chat", "key": number, "messages": msgspec.Raw(content)})
+            wire.receive(cell, wire.Answer)
+            asked = [wire.Generate(number, number, Sampling(max_tokens=2), 0)]
+            for _ in range(8):
+                wire.send(cell, wire.Step(asked, []))
+                value = wire.receive(cell, wire.Answer).value
+                keys += [one.key for one in msgspec.msgpack.decode(value, type=list[wire.Answered])]
+                asked = []
+        assert gateway.tally.asked == 2
+    assert None not in keys and kept(machine.record, keys[0].hex())[0] == [("user", [text])]
+    with pytest.raises(prompts.NotReadable, match="not the prompt that was asked"):
+        kept(machine.record, keys[1].hex())
 
 
 # ---------------------------------------------------------------- embedders

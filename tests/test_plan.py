@@ -43,8 +43,20 @@ from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
 from upkeep.host import count as host_count
-from upkeep.host.count import KNOTS, WHOLE, Interval, Sample, Tally, extrapolate, remembered, sample, tally
-from upkeep.host.feed import Corpus, answer_tasks
+from upkeep.host.count import (
+    KNOTS,
+    WHOLE,
+    Arrival,
+    Interval,
+    Sample,
+    Tally,
+    extrapolate,
+    extrapolate_arrival,
+    sample,
+    tally,
+    with_arrivals,
+)
+from upkeep.host.feed import Corpus, tasks
 from upkeep.host.runtimes import Handle, Launch, Prepared
 from upkeep.identity import describe
 from upkeep.integrity import write_sealed
@@ -162,7 +174,7 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
         describe(catalog, which, 120), model_path=str(root / "tiny-whole"), output=str(folder)
     )
     gold = corpus.gold(catalog.method(which.method).sees)
-    rounds = [task.round for task in answer_tasks(corpus, 1, bytes(PROBES), gold)]
+    rounds = [task.round for task in tasks(corpus, 1, bytes(PROBES), gold)]
     (folder / "cell.json").write_bytes(msgspec.json.encode(told))
     done = subprocess.run(
         [sys.executable, "-m", "upkeep.cell", str(folder / "cell.json")],
@@ -209,17 +221,30 @@ def test_a_model_without_a_tokenizer_is_counted_by_bytes_not_far_off(root: Path,
     assert other.prompt * ratio == pytest.approx(ours.prompt, rel=0.1)
 
 
-def test_memories_are_counted_with_the_cells_that_read_them(root: Path, runtime: LocalRuntime) -> None:
-    catalog = Catalog(root)
-    which = cell("memory_scaffold/budget256")
-    artifact = catalog.artifact_of(which)
-    assert artifact is not None
-    found = tally(catalog, [artifact, which], ASSUMED)
-    assert found[artifact].records == found[artifact].requests == DOCUMENTS
-    assert found[artifact].output == DOCUMENTS * 512, "random weights fill what the method allows"
-    assert found[which].requests == PROBES
-    without = tally(catalog, [cell("closed_book")], ASSUMED)[cell("closed_book")]
-    assert found[which].prompt > without.prompt + PROBES * 100, "the memory is in the prompt"
+def test_what_is_asked_as_documents_arrive_is_counted_apart_and_once(root: Path, runtime: LocalRuntime) -> None:
+    first, second, plain = cell("memory_scaffold/budget256"), cell("memory_scaffold/budget256_k5"), cell("closed_book")
+    larger = cell("memory_scaffold/budget1024")
+    found = tally(Catalog(root), [plain, first, second, larger], ASSUMED)
+    assert found[plain].arrival is None
+    arrivals = [found[which].arrival for which in (first, second, larger)]
+    assert all(arrivals) and arrivals[0] == arrivals[1]
+    assert arrivals[0] and arrivals[2] and arrivals[0].key != arrivals[2].key
+    assert arrivals[0].requests == DOCUMENTS
+    assert arrivals[0].output == DOCUMENTS * 512, "random weights fill what the method allows"
+    assert found[first].requests == PROBES
+    assert found[first].prompt > found[plain].prompt + PROBES * 100, "the memory is in the prompt"
+    paid = with_arrivals(found)
+    assert {which: one.requests for which, one in paid.items()} == {
+        plain: PROBES, first: PROBES + DOCUMENTS, second: PROBES, larger: PROBES + DOCUMENTS,
+    }  # fmt: skip
+    assert paid[first].output == found[first].output + arrivals[0].output
+
+
+def test_cells_of_two_models_each_pay_for_what_they_ask_as_documents_arrive() -> None:
+    arrival = Arrival(key="k", requests=7, output=3)
+    jobs = [cell("memory_scaffold/budget256", model) for model in ("a", "b")]
+    paid = with_arrivals(dict.fromkeys(jobs, msgspec.structs.replace(TALLY, arrival=arrival)))
+    assert {one.requests for one in paid.values()} == {TALLY.requests + 7}
 
 
 def test_dense_retrieval_is_counted_without_an_embedder(root: Path, runtime: LocalRuntime) -> None:
@@ -551,14 +576,16 @@ def test_a_sample_is_small_and_has_the_ends_and_what_comes_before(streams: list[
     assert max(by_stream.values()) <= KNOTS
 
 
-def test_of_a_memory_all_documents_of_the_chosen_streams_are_counted() -> None:
-    every = intervals([5, 6, 7], 1)
-    of = remembered(every, {"s0", "s2"})
-    assert [every[place].stream for place in of.counted] == ["s0"] * 5 + ["s2"] * 7
-    assert not of.whole
-    found = extrapolate(of, lines(of, 1, 10, 10, 2), 1)
-    assert found["requests"] == 18
-    assert found["prompt"] == sum(10 + 2 * interval.arrived for interval in every)
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 99)), min_size=1, max_size=9), st.integers(1, 4))
+def test_what_is_asked_as_documents_arrive_stands_for_all_documents(each: list[tuple[int, int]], part: int) -> None:
+    asked = [
+        Line(key=f"s{n}", usage=Usage(prompt=calls * size, completion=calls, calls=calls), cached=0)
+        for n, (calls, size) in enumerate(each)
+    ]
+    found = extrapolate_arrival(asked, 1 / part)
+    assert found["requests"] == found["output"] == pytest.approx(part * sum(calls for calls, _ in each))
+    assert found["prompt"] == found["computed"] == pytest.approx(part * sum(calls * size for calls, size in each))
 
 
 # ---------------------------------------------------------------- estimates
@@ -701,12 +728,12 @@ def test_totals_are_the_sums_of_what_is_known_and_say_what_is_not(amounts: list[
 def test_models_and_total_of_a_plan_are_sums_of_its_jobs(root: Path, runtime: LocalRuntime) -> None:
     cells = [cell("null", "none"), cell("closed_book"), cell("long_context"), cell("memory_scaffold/budget256")]
     plan = make_plan(suite(root, "several", *cells), "several")
-    assert [job.kind for job in plan.jobs] == ["cell", "cell", "cell", "memory", "cell"]
+    assert [job.kind for job in plan.jobs] == ["cell"] * 4
     assert plan.total == sum_of("total", plan.jobs)
     for field in ("requests", "prompt_tokens", "computed_tokens", "output_tokens"):
         assert getattr(plan.total.plan, field) == sum(getattr(model.plan, field) for model in plan.models)
     assert plan.total.plan.requests == 3 * PROBES + DOCUMENTS
-    assert plan.total.incomplete == {"cpu_hours": 4}, "no cell of the model has been run here"
+    assert plan.total.incomplete == {"cpu_hours": 3}, "no cell of the model has been run here"
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
 

@@ -11,13 +11,13 @@ import msgspec
 import polars as pl
 import pytest
 
-from upkeep.contract import ContextUse, Environment, Fingerprint, Manifest, Measured, Memory, Prediction, Usage
+from upkeep.contract import ContextUse, Environment, Fingerprint, Manifest, Measured, Prediction, Usage
 from upkeep.errors import UpkeepError
 from upkeep.host import publish
-from upkeep.host.publish import publish_cell, publish_memories, publish_model
+from upkeep.host.publish import publish_cell, publish_model
 from upkeep.integrity import verify_folder, write_sealed
 from upkeep.published import validate_path
-from upkeep.validate import Answers, Memories
+from upkeep.validate import Answers
 
 SCOPE = Answers([f"q{i}@0" for i in range(6)], 2)
 LIMIT = 1 << 20
@@ -197,23 +197,6 @@ def test_manifest_cannot_name_files_elsewhere(source: Path, tmp_path: Path) -> N
     write_sealed(path, forged)
     with pytest.raises(UpkeepError, match="outside the folder"):
         verify_folder(tmp_path / "out")
-
-
-def test_memories_are_published_in_the_order_of_the_documents(tmp_path: Path) -> None:
-    scope = Memories([("s", 0), ("s", 1)])
-    records = [
-        Memory(stream="s", position=t, text="m", usage=Usage(prompt=3), error="no" if t else None) for t in (1, 0)
-    ]
-    source = tmp_path / "memory.jsonl"
-    source.write_bytes(msgspec.json.Encoder().encode_lines(records))
-    manifest = publish_memories(source, scope, draft(), tmp_path / "staging", tmp_path / "out", LIMIT)
-    assert manifest.outcomes == {"remembered": 1, "error": 1}
-    assert manifest.usage.prompt == 6
-    positions = [json.loads(line)["position"] for line in (tmp_path / "out/memory.jsonl").read_bytes().splitlines()]
-    assert positions == [0, 1]
-    source.write_bytes(msgspec.json.Encoder().encode_lines(records[:1]))
-    with pytest.raises(UpkeepError, match="1 of 2 records are missing"):
-        publish_memories(source, scope, draft(), tmp_path / "staging", tmp_path / "new", LIMIT)
 
 
 def test_model_larger_than_allowed_is_not_published(tmp_path: Path) -> None:

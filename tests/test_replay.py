@@ -6,19 +6,23 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from conftest import CACHE, copy_repository
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
-from upkeep.contract import Manifest
+from test_record import repeated
+from upkeep.catalog import Catalog, Cell, Job
+from upkeep.contract import Manifest, Prediction
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.gateway import transfer
 from upkeep.gateway.record import NotRecorded, engines
+from upkeep.host.feed import Corpus
 from upkeep.host.refresh import refresh
 from upkeep.host.supervise import run_cell
 from upkeep.paths import Layout
+from upkeep.published import standing
 from upkeep.weights import fetch
 
 BABI = "oaks_babi_mini"
@@ -27,7 +31,6 @@ CLOSED, SEARCHED, RECALLED = (
     Cell(BABI, "rag_bm25", "k1", "tiny"),
     Cell(BABI, "memory_scaffold", "budget256", "tiny"),
 )
-MEMORY = ArtifactCell(BABI, "memory_scaffold", "budget256", "tiny")
 CELLS = [CLOSED, SEARCHED, RECALLED]
 
 
@@ -45,7 +48,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     catalog = Catalog(root)
     build_dataset(catalog, BABI, Layout(catalog.results).dataset(BABI))
     fetch(catalog, "tiny")
-    for job in (MEMORY, *CELLS):
+    for job in CELLS:
         manifest = run_cell(catalog, job)
         assert manifest.measured["new_replies"] > 0
     return root
@@ -72,7 +75,7 @@ def test_a_cell_that_is_run_again_asks_nobody_and_gives_the_same_bytes(catalog: 
     before = contents(catalog)
     engine = Layout(catalog.results).log("engines", CLOSED)
     engine.unlink()
-    for job in (MEMORY, *CELLS):
+    for job in CELLS:
         replayed(catalog, job)
     assert contents(catalog) == before and not engine.exists()
 
@@ -105,7 +108,6 @@ def test_what_an_edit_makes_stale_is_brought_up_to_date_without_an_engine(catalo
 
 
 def test_another_prompt_is_asked_and_nothing_else(catalog: Catalog) -> None:
-    """The memory's prompts are not the dataset's."""
     own = catalog.root / "own.txt"
     own.write_text("Answer in one word. State your answer on a last line that begins with: ## Answer:")
     config = catalog.root / "config/config.yaml"
@@ -113,10 +115,33 @@ def test_another_prompt_is_asked_and_nothing_else(catalog: Catalog) -> None:
     config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | {"prompts": {prompt: str(own)}}))
     catalog = Catalog(catalog.root)
     found = refresh(catalog, "small")
-    assert set(found.left) == set(CELLS) and not found.failed and found.replayed == [MEMORY]
+    assert set(found.left) == set(CELLS) and not found.failed and not found.replayed
     assert all("not in the record" in why for why in found.left.values())
     manifest = run_cell(catalog, CLOSED)
     assert manifest.measured["new_replies"] > 0 and replayed(catalog, CLOSED).identity == manifest.identity
+    # What is asked as documents arrive has no word of the dataset's prompt.
+    manifest = run_cell(catalog, RECALLED)
+    assert manifest.measured["new_replies"] == distinct(catalog, RECALLED)
+
+
+def distinct(catalog: Catalog, cell: Cell) -> int:
+    """How many requests a cell's own probes make that no other of them makes: each has a prompt of its own."""
+    made = msgspec.json.decode((Layout(catalog.results).cell(cell) / "manifest.json").read_bytes(), type=Manifest)
+    assert made.usage.calls == made.probes
+    return made.probes
+
+
+def test_variants_that_ask_the_same_as_documents_arrive_ask_it_once(catalog: Catalog) -> None:
+    second = Cell(BABI, "memory_scaffold", "budget256_k5", "tiny")
+    first = standing(catalog, RECALLED).manifest
+    assert first is not None
+    made = run_cell(catalog, second)
+    asked = {name: value for name, value in made.measured.items() if name.startswith("arrival_")}
+    assert asked["arrival_calls"] >= 40, "every document is taken in"
+    assert asked == {name: first.measured[name] for name in asked}, "as if it had asked for itself"
+    assert made.measured["new_replies"] == distinct(catalog, second)
+    assert first.measured["new_replies"] == distinct(catalog, RECALLED) + made.measured["recorded_replies"]
+    assert repeated(Layout(catalog.results).record) == 0
 
 
 @pytest.mark.parametrize(
@@ -184,7 +209,7 @@ def test_a_record_goes_to_another_machine_and_is_verified_there(catalog: Catalog
     (second,) = transfer.take_in(catalog, exported)
     (third,) = transfer.take_in(catalog, exported)
     assert " 1 new entries" in second and " 0 new entries" in third, (first, second, third)
-    for job in (MEMORY, *CELLS):
+    for job in CELLS:
         replayed(catalog, job)
     assert contents(catalog) == before
 
@@ -208,3 +233,54 @@ def test_what_no_cell_can_ask_is_removed_and_the_rest_stays(catalog: Catalog) ->
     assert "of other weights, packages or code" in next(transfer.listing(catalog))
     assert [line.split()[:2] for line in transfer.prune(catalog)] == [["removed", mine.engine[:16]]]
     assert engines(record) == []
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_more_trials_ask_for_the_new_ones_alone_and_the_first_stay_what_they_are(
+    catalog: Catalog, temperature: float
+) -> None:
+    """Greedy decoding has one reply, so its further trials ask nothing."""
+    card = catalog.root / "models/tiny.yaml"
+    settings = yaml.safe_load(card.read_text())
+    settings["sampling"] = settings.get("sampling", {}) | {"temperature": temperature}
+    card.write_text(yaml.safe_dump(settings))
+    suite = catalog.root / "config/suites/small.yaml"
+
+    def run(trials: int) -> tuple[Manifest, dict[tuple[str, int], bytes]]:
+        suite.write_text(yaml.safe_dump(yaml.safe_load(suite.read_text()) | {"trials": trials}))
+        now = Catalog(catalog.root)
+        manifest = run_cell(now, CLOSED)
+        lines = (Layout(now.results).cell(CLOSED) / "predictions.jsonl").read_bytes().splitlines()
+        keyed = [(msgspec.json.decode(line, type=Prediction), line) for line in lines]
+        return manifest, {(one.probe_id, one.trial): line for one, line in keyed}
+
+    _, two = run(2)
+    manifest, five = run(5)
+    assert manifest.measured["recorded_replies"] == (2 if temperature else 5) * manifest.probes
+    assert manifest.measured["new_replies"] == (3 if temperature else 0) * manifest.probes
+    assert {key: line for key, line in five.items() if key[1] < 2} == two
+    _, again = run(2)
+    assert again == two
+
+
+def test_what_a_writer_writes_is_asked_once_for_all_readers(catalog: Catalog) -> None:
+    """The memory is written by a model of its own; the readers are two."""
+    card = catalog.root / "models/tiny.yaml"
+    for name, seed in (("scribe", 5), ("other", 6)):
+        (card.with_name(f"{name}.yaml")).write_text(card.read_text().replace("seed: 0", f"seed: {seed}"))
+    method = catalog.root / "methods/memory_scaffold/method.yaml"
+    settings = yaml.safe_load(method.read_text())
+    settings["variants"] = {"written": {"budget": 256, "writer": "scribe"}}
+    method.write_text(yaml.safe_dump(settings))
+    catalog = Catalog(catalog.root)
+    for name in ("scribe", "other"):
+        fetch(catalog, name)
+    documents = len(Corpus.read(Layout(catalog.results).dataset(BABI)).documents)
+    first = run_cell(catalog, cell := Cell(BABI, "memory_scaffold", "written", "tiny"))
+    assert first.measured["arrival_calls"] == documents
+    assert first.measured["new_replies"] == documents + first.probes
+    assert set(first.environment.served) == {"reader", "writer"}
+    second = run_cell(catalog, Cell(BABI, "memory_scaffold", "written", "other"))
+    assert (second.measured["recorded_replies"], second.measured["new_replies"]) == (documents, second.probes)
+    assert replayed(catalog, cell).identity == first.identity
+    assert first.identity_parts["writer_weights"] != first.identity_parts["weights"]

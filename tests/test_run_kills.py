@@ -29,7 +29,7 @@ from upkeep.files import digest
 
 SUITE = """
 label: killed
-summary: The controls, a model that is loaded once, and a memory.
+summary: The controls, a model that is loaded once, and a method that asks it as documents arrive.
 papers: [oaks]
 cells:
   - {datasets: [oaks_babi_mini, oaks_novel_mini], methods: ["null", gold], models: [none]}
@@ -78,7 +78,7 @@ class Place:
 
     def predictions(self) -> dict[str, bytes]:
         results = self.root / "results"
-        files = [*(results / "cells").rglob("predictions.jsonl"), *(results / "memories").rglob("memory.jsonl")]
+        files = (results / "cells").rglob("predictions.jsonl")
         return {str(file.relative_to(results)): file.read_bytes() for file in files}
 
     def starts(self) -> dict[str, str]:
@@ -128,7 +128,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tu
         (root / card).write_text(text.replace(old, new))
     place = Place(root, temporary)
     place.run()
-    for name in ("cells", "memories", "record", "scores", "report", "tables", "figures", "work"):
+    for name in ("cells", "record", "scores", "report", "tables", "figures", "work"):
         shutil.rmtree(root / "results" / name, ignore_errors=True)
     shutil.copytree(root, folder / "prepared", symlinks=True)
     took = place.run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,28 +16,35 @@ from typing import Any
 import msgspec
 import pytest
 
+from test_engines import Recorder
+from upkeep.cell.loading import load_method
 from upkeep.cell.make_model import tiny_llama
-from upkeep.cell.runner import Log, describe, load_method, run
+from upkeep.cell.runner import Log, describe, run
+from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import (
     CellDescription,
     Document,
     EngineSettings,
     Gold,
-    Memory,
+    MethodCard,
     ModelSpec,
     Pair,
     Prediction,
     Probe,
     Round,
     Sampling,
+    Spent,
     Usage,
 )
+from upkeep.host.feed import Corpus, tasks
+from upkeep.yaml_files import read_yaml
 
-SRC = Path(__file__).resolve().parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src"
 
 HEADER = """
 import asyncio
-from upkeep.cell import Answer, Method, Message, Memory
+from upkeep.cell import Answer, Method, Message
 from upkeep.cell.method import Context
 """
 ECHO = """
@@ -50,10 +59,21 @@ class Chat(Method):
 """
 REMEMBER = """
 class Notes(Method):
-    async def remember(self, memory, document, llm):
-        if document.position in self.parameters.get("fail", []):
-            raise RuntimeError("no note")
-        return memory + document.id + ";"
+    def __init__(self, parameters, tools):
+        super().__init__(parameters, tools)
+        self.notes = {}
+
+    async def arrive(self, stream, documents, llm):
+        for document in documents:
+            if document.id in self.parameters.get("fail", []):
+                raise RuntimeError("no note")
+            text = f"{document.id} {document.text} {self.notes.get(stream, '')}"
+            reply = await llm.chat([Message(role="user", parts=[text])])
+            self.notes[stream] = f"{self.notes.get(stream, '')} {document.id}: {reply.text}"[-300:]
+
+    async def answer(self, probe, seen, llm):
+        answer = await self.read(probe, llm, Context(memory=self.notes[probe.stream]))
+        return Answer(f"{self.notes[probe.stream]} {answer.response}", context=answer.context)
 """
 
 
@@ -97,6 +117,24 @@ class Bench:
     def run(self, rounds: Iterable[Round], **changes: Any) -> None:
         lines = b"".join(msgspec.json.encode(r) + b"\n" for r in rounds)
         run(self.cell(**changes), self.methods, io.BytesIO(lines))
+
+    def again(self, work: Iterable[Round], kept: Sequence[Prediction], **changes: Any) -> list[Prediction]:
+        """Predictions of a container that starts again, in an empty folder, after the host has accepted some of them;
+        with those."""
+        there = {(p.probe_id, p.trial) for p in kept}
+        trials = range(changes.get("trials", 1))
+        fed = []
+        for round in work:
+            left = [p for p in round.probes if any((p.id, trial) not in there for trial in trials)]
+            done = [(p.id, trial) for p in left for trial in trials if (p.id, trial) in there]
+            fed.append(msgspec.structs.replace(round, probes=left, done=done))
+        self.empty()
+        self.run(fed, **changes)
+        return [*kept, *self.predictions()]
+
+    def empty(self) -> None:
+        shutil.rmtree(self.output)
+        self.output.mkdir()
 
     def predictions(self) -> list[Prediction]:
         data = (self.output / "predictions.jsonl").read_bytes()
@@ -157,6 +195,25 @@ def model(tiny: Path, **changes: Any) -> dict[str, Any]:
 def unmeasured(predictions: Iterable[Prediction]) -> list[bytes]:
     """Predictions as published: without what a machine measured, in a fixed order."""
     return sorted(msgspec.json.encode(msgspec.structs.replace(p, measured=None)) for p in predictions)
+
+
+# ---------------------------------------------------------------- the package
+
+FIRST = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for known in [known for known in sys.modules if known.partition(".")[0] == "upkeep"]:
+        del sys.modules[known]
+    importlib.import_module(name)
+"""
+
+
+def test_every_module_of_a_container_can_be_the_first_that_is_imported() -> None:
+    """Then none imports another in a circle. Those of engines that are not installed here are left out."""
+    paths = sorted((SRC / "upkeep/cell").rglob("*.py"))
+    names = [".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    names = [name for name in names if not name.endswith("__main__") and "vllm" not in name]
+    subprocess.run([sys.executable, "-c", FIRST, *names], check=True, env=os.environ | {"PYTHONPATH": str(SRC)})
 
 
 # ---------------------------------------------------------------- what a method sees
@@ -224,19 +281,12 @@ class Key(Method):
     assert {p.probe_id: p.answer for p in bench.predictions()} == {"sa@0": "park", "sb@0": "nothing"}
 
 
-def test_a_memory_from_the_future_is_refused(bench: Bench) -> None:
-    bench.method(ECHO)
-    memory = Memory(stream="s", position=1, text="later", usage=Usage())
-    with pytest.raises(ValueError, match="memory of stream"):
-        bench.run([Round(documents=documents([0, 1]), probes=probes(0), memories=[memory])])
-
-
 def test_documents_arrive_before_their_probes_are_answered(bench: Bench) -> None:
     bench.method(
         """
 class Count(Method):
     n = 0
-    async def arrive(self, documents):
+    async def arrive(self, stream, documents, llm):
         self.n += len(documents)
     async def answer(self, probe, seen, llm):
         return Answer(f"## Answer: {self.n}")
@@ -293,6 +343,21 @@ class Odd(Method):
     assert line.answer is None
 
 
+def test_numbers_that_a_method_measured_are_in_its_prediction(bench: Bench) -> None:
+    bench.method("""
+class Values(Method):
+    async def answer(self, probe, seen, llm):
+        return Answer(None, values={"score": -2.5, "bad": float(self.parameters["bad"])})
+""")
+    bench.run(rounds(1), parameters={"bad": "7"})
+    assert {tuple(p.values.items()) for p in bench.predictions()} == {(("score", -2.5), ("bad", 7.0))}
+    (bench.output / "predictions.jsonl").unlink()
+    for bad in ("nan", "inf"):
+        bench.run(rounds(1), parameters={"bad": bad})
+        assert all("values" in (p.error or "") and not p.values for p in bench.predictions()), bad
+        (bench.output / "predictions.jsonl").unlink()
+
+
 def test_every_probe_is_answered_in_every_trial(bench: Bench) -> None:
     bench.method(ECHO)
     bench.run(rounds(2), trials=3)
@@ -347,24 +412,18 @@ def test_a_method_file_defines_exactly_one_method(bench: Bench, code: str) -> No
 # ---------------------------------------------------------------- resuming
 
 
-def test_a_torn_last_line_is_cut_off_and_done_again(bench: Bench) -> None:
+@pytest.mark.parametrize("trials", [1, 3])
+def test_what_is_done_is_not_done_again(bench: Bench, trials: int) -> None:
     bench.method(ECHO)
-    bench.run(rounds(2))
+    bench.run(rounds(3), trials=trials)
     whole = bench.predictions()
-    path = bench.output / "predictions.jsonl"
-    data = path.read_bytes()
-    for cut in (len(data) - 1, len(data) - 40, data.index(b"\n"), data.index(b"\n") + 1, 3, 0):
-        path.write_bytes(data[:cut])
-        bench.run(rounds(2))
-        assert unmeasured(bench.predictions()) == unmeasured(whole)
-
-
-def test_what_is_done_is_not_done_again(bench: Bench) -> None:
-    bench.method(ECHO)
-    bench.run(rounds(2))
-    before = (bench.output / "predictions.jsonl").read_bytes()
-    bench.run(rounds(2))
-    assert (bench.output / "predictions.jsonl").read_bytes() == before
+    for seed in range(10):
+        kept = random.Random(seed).sample(whole, len(whole) // 2)
+        found = bench.again(rounds(3), kept, trials=trials)
+        assert len(found) == len(whole)
+        assert unmeasured(found) == unmeasured(whole)
+    assert len(bench.again(rounds(3), whole, trials=trials)) == len(whole)
+    assert bench.predictions() == []
 
 
 def test_a_probe_named_twice_in_a_round_is_answered_once(bench: Bench) -> None:
@@ -383,17 +442,14 @@ def test_a_whole_line_that_is_no_prediction_stops_the_cell(tmp_path: Path) -> No
 def test_order_and_interruption_never_change_a_prediction(bench: Bench, tiny: Path, temperature: float) -> None:
     bench.method(CHAT)
     setup = model(tiny, sampling=Sampling(temperature=temperature, max_tokens=6))
-    path = bench.output / "predictions.jsonl"
     bench.run(rounds(4), **setup)
     undisturbed = unmeasured(bench.predictions())
     assert len({p.response for p in bench.predictions()}) > 1
 
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[::3]) + lines[1][:20])  # some lines, and a torn one
-    bench.run(rounds(4), **setup)
-    assert unmeasured(bench.predictions()) == undisturbed
+    kept = bench.predictions()[::3]
+    assert unmeasured(bench.again(rounds(4), kept, **setup)) == undisturbed
 
-    path.unlink()
+    bench.empty()
     shuffled = EngineSettings(name="transformers", shuffle=True, max_in_flight=3)
     everything = Round(documents=documents(range(4)), probes=[p for t in range(4) for p in probes(t)])
     bench.run([everything], **(setup | {"engine": shuffled}))
@@ -420,11 +476,10 @@ def test_a_cell_killed_at_any_moment_ends_with_the_same_predictions(bench: Bench
     process.kill()
     process.wait()
     process.stdin.close()
-    assert 1 <= path.read_bytes().count(b"\n") <= 3
-
-    lines = b"".join(msgspec.json.encode(r) + b"\n" for r in work)
-    subprocess.run(command, input=lines, env=environment, check=True)
-    assert unmeasured(bench.predictions()) == undisturbed
+    path.write_bytes(path.read_bytes()[: path.read_bytes().rindex(b"\n") + 1])
+    kept = bench.predictions()
+    assert 1 <= len(kept) <= 3
+    assert unmeasured(bench.again(work, kept, **model(tiny))) == undisturbed
 
 
 def test_a_cell_that_is_asked_to_end_ends_at_once(bench: Bench) -> None:
@@ -483,49 +538,218 @@ def test_a_prompt_that_cannot_fit_is_a_failure_of_its_probe(bench: Bench, tiny: 
     assert (bench.predictions()[0].error or "").startswith("PromptTooLong")
 
 
-# ---------------------------------------------------------------- memories and training
+# ---------------------------------------------------------------- documents that arrive
 
 
-def memories(bench: Bench) -> list[Memory]:
-    lines = (bench.output / "memory.jsonl").read_bytes().splitlines()
-    return [msgspec.json.decode(line, type=Memory) for line in lines]
+CALLED = """
+class Called(Method):
+    def __init__(self, parameters, tools):
+        super().__init__(parameters, tools)
+        self.calls, self.now, self.most = [], 0, 0
+
+    async def arrive(self, stream, documents, llm):
+        self.calls.append([stream, [document.id for document in documents]])
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.now -= 1
+
+    async def answer(self, probe, seen, llm):
+        assert not self.now, "no probe is asked while documents are taken in"
+        return Answer(json.dumps([self.calls, self.most]))
+"""
 
 
-def test_a_memory_grows_document_by_document_in_each_stream(bench: Bench) -> None:
+def test_each_stream_that_gains_documents_is_told_of_them_once_a_round(bench: Bench) -> None:
+    bench.method("import json" + CALLED)
+    s, t, u = documents(range(3)), documents(range(2), "t"), documents([0], "u")
+    bench.run([
+        Round(documents=[s[0], t[0], s[1]], probes=probes(1, "a")),
+        Round(documents=[], probes=probes(0, "b", "t")),
+        Round(documents=[t[1]], probes=[]),
+        Round(documents=[u[0], s[2]], probes=probes(2, "a")),
+    ])  # fmt: skip
+    found = [json.loads(p.response or "")[0] for p in bench.predictions()]
+    first = [["s", ["s0", "s1"]], ["t", ["t0"]]]
+    assert found == [first, first, [*first, ["t", ["t1"]], ["u", ["u0"]], ["s", ["s2"]]]]
+
+
+@pytest.mark.parametrize("most", [3, 256])
+def test_streams_take_their_documents_in_side_by_side(bench: Bench, most: int) -> None:
+    bench.method("import json" + CALLED)
+    streams = [f"s{n}" for n in range(8)]
+    arriving = [d for stream in streams for d in documents(range(2), stream)]
+    engine = EngineSettings(name="none", max_in_flight=most)
+    bench.run([Round(documents=arriving, probes=probes(1, "a", "s0"))], engine=engine)
+    assert json.loads(bench.predictions()[0].response or "")[1] == min(most, 8)
+
+
+def answered(bench: Bench) -> dict[str, str | None]:
+    return {p.probe_id: p.error for p in bench.predictions()}
+
+
+def test_a_document_that_cannot_be_taken_in_fails_the_later_probes_of_its_stream_and_no_others(
+    bench: Bench, tiny: Path
+) -> None:
     bench.method(REMEMBER)
-    bench.run([Round(documents=documents([0, 1]) + documents([0], "t"), probes=[])], task="remember")
-    found = {(m.stream, m.position): m.text for m in memories(bench)}
-    assert found == {("s", 0): "s0;", ("s", 1): "s0;s1;", ("t", 0): "t0;"}
-
-
-def test_a_memory_does_not_depend_on_later_documents(bench: Bench) -> None:
-    bench.method(REMEMBER)
-    bench.run(rounds(2), task="remember")
-    short = memories(bench)
-    (bench.output / "memory.jsonl").unlink()
-    bench.run(rounds(5), task="remember")
-    assert memories(bench)[:2] == short
-
-
-def test_a_memory_goes_on_after_the_last_whole_line(bench: Bench) -> None:
-    bench.method(REMEMBER)
-    bench.run(rounds(4), task="remember")
-    whole = memories(bench)
-    path = bench.output / "memory.jsonl"
-    data = path.read_bytes()
-    path.write_bytes(data[: data.index(b"\n") + 9])
-    bench.run(rounds(4), task="remember")
-    assert memories(bench) == whole
-
-
-def test_a_failed_note_is_visible_and_leaves_the_memory_as_it_was(bench: Bench) -> None:
-    bench.method(REMEMBER)
-    bench.run(rounds(3), task="remember", parameters={"fail": [1]})
-    assert [(m.text, m.error) for m in memories(bench)] == [
-        ("s0;", None),
-        ("s0;", "RuntimeError: no note"),
-        ("s0;s2;", None),
+    work = [
+        Round(documents=documents([n]) + documents([n], "t"), probes=probes(n) + probes(n, stream="t"))
+        for n in range(4)
     ]
+    reason = "LookupError: document 's1' could not be taken in: RuntimeError: no note"
+    bench.run(work, parameters={"fail": ["s1"]}, **model(tiny))
+    found = answered(bench)
+    assert {key for key, error in found.items() if error} == {f"s{q}@{n}" for q in "ab" for n in (1, 2, 3)}
+    assert {error for error in found.values() if error} == {reason}
+    lost = [p for p in bench.predictions() if p.error]
+    assert all(p.usage == Usage() and p.response is None for p in lost)
+    fine = unmeasured(p for p in bench.predictions() if not p.error)
+    bench.empty()
+    bench.run(work, **model(tiny))
+    others = (p for p in bench.predictions() if p.probe_id.startswith("t") or p.probe_id.endswith("@0"))
+    assert unmeasured(others) == fine, "the other stream is as if nothing had failed"
+
+
+def test_a_memory_beyond_the_models_context_is_a_failure_of_its_stream(bench: Bench, tiny: Path) -> None:
+    bench.method(REMEMBER)
+    bench.run(rounds(1), **model(tiny, context_length=20))
+    assert all((error or "").startswith("LookupError: document 's0'") for error in answered(bench).values())
+    assert all("PromptTooLong" in (error or "") for error in answered(bench).values())
+
+
+def arrival(bench: Bench) -> Usage:
+    return msgspec.json.decode((bench.output / "usage.json").read_bytes(), type=Spent).arrival
+
+
+def test_what_is_asked_as_documents_arrive_is_booked_apart_from_the_predictions(bench: Bench, tiny: Path) -> None:
+    bench.method(REMEMBER)
+    work = [
+        Round(documents=documents([n]) + documents([n], "t"), probes=probes(n) + probes(n, stream="t"))
+        for n in range(3)
+    ]
+    bench.run(work, **model(tiny))
+    spent = arrival(bench)
+    assert (spent.calls, spent.completion) == (6, 36) and spent.prompt > 6 * 50
+    assert all(p.usage.calls == 1 and p.usage.completion == 6 for p in bench.predictions())
+    assert len(bench.again(work, bench.predictions(), **model(tiny))) == 12
+    assert arrival(bench) == spent, "a container that starts again asks it again, and the record answers"
+    bench.method(CHAT)
+    bench.empty()
+    bench.run(work, **model(tiny))
+    assert arrival(bench) == Usage()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_method_that_asks_as_documents_arrive_gives_the_same_predictions_however_it_is_interrupted(
+    bench: Bench, tiny: Path, temperature: float
+) -> None:
+    bench.method(REMEMBER)
+    streams = {"s": 4, "t": 3, "u": 2}
+    corpus = Corpus(
+        Path(),
+        [d for stream, n in streams.items() for d in documents(range(n), stream)],
+        [p for stream, n in streams.items() for at in range(n) for p in probes(at, stream=stream)],
+    )
+    setup = model(tiny, sampling=Sampling(temperature=temperature, max_tokens=6)) | {"trials": 2}
+
+    def fed(done: Sequence[int]) -> list[Round]:
+        return [task.round for task in tasks(corpus, 2, done, min_streams=2, min_probes=4)]
+
+    size = 2 * len(corpus.probes)
+    bench.run(fed(bytes(size)), **setup)
+    whole = bench.predictions()
+    keys = {(p.id, trial): 2 * n + trial for n, p in enumerate(corpus.probes) for trial in range(2)}
+    assert (
+        len(whole) == size
+        and len({p.response for p in whole}) > (5 if temperature else 1)
+        and not any(p.error for p in whole)
+    )
+    for seed in range(4):
+        kept = random.Random(seed).sample(whole, size * (seed + 1) // 5)
+        done = bytearray(size)
+        for one in kept:
+            done[keys[one.probe_id, one.trial]] = 1
+        bench.empty()
+        bench.run(fed(done), **setup)
+        assert unmeasured([*kept, *bench.predictions()]) == unmeasured(whole)
+
+
+def test_a_memory_does_not_depend_on_later_documents(bench: Bench, tiny: Path) -> None:
+    bench.method(REMEMBER)
+    bench.run(rounds(2), **model(tiny))
+    short = unmeasured(bench.predictions())
+    bench.empty()
+    bench.run(rounds(5), **model(tiny))
+    assert unmeasured(bench.predictions()[:4]) == short
+
+
+class Asked(Recorder):
+    """Answers all that is asked of it at once; when it is reset, nothing is lost."""
+
+    def reset(self) -> None:
+        pass
+
+
+EXTRACT = """
+class Extract(Method):
+    def __init__(self, parameters, tools):
+        super().__init__(parameters, tools)
+        self.facts = {}
+
+    async def arrive(self, stream, documents, llm):
+        asked = [llm.chat([Message(role="user", parts=[document.text])]) for document in documents]
+        self.facts.setdefault(stream, []).extend(reply.text for reply in await asyncio.gather(*asked))
+
+    async def answer(self, probe, seen, llm):
+        return Answer("; ".join(self.facts[probe.stream]))
+"""
+EACH_QUESTION = """
+class EachQuestion(Method):
+    def __init__(self, parameters, tools):
+        super().__init__(parameters, tools)
+        self.read_until, self.notes = {}, {}
+
+    async def answer(self, probe, seen, llm):
+        key = probe.question_id
+        for document in seen.documents[self.read_until.get(key, 0) :]:
+            reply = await llm.chat([Message(role="user", parts=[self.notes.get(key, ""), document.text])])
+            self.notes[key] = reply.text
+        self.read_until[key] = len(seen.documents)
+        return Answer(self.notes[key])
+"""
+
+
+@pytest.mark.parametrize("method", ["a memory", "extraction", "a memory for each question"])
+def test_the_engine_is_kept_busy(bench: Bench, tiny: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """How many requests are in flight, at each step of the engine at least."""
+    parameters: dict[str, Any] = {}
+    match method:
+        case "a memory":
+            streams = [f"s{n}" for n in range(8)]
+            held = [d for stream in streams for d in documents(range(4), stream)]
+            asked = [p for stream in streams for at in range(4) for p in probes(at, "a", stream)]
+            card = read_yaml(ROOT / "methods/memory_scaffold/method.yaml", MethodCard)
+            # A round is full with one stream's probes, as where each has many questions.
+            fed = tasks(Corpus(Path(), held, asked), 1, bytes(len(asked)), min_streams=card.streams, min_probes=1)
+            work, least, parameters = [task.round for task in fed], 4, {"budget": 16}
+            shutil.copytree(ROOT / "methods/memory_scaffold", bench.methods / "m")
+        case "extraction":
+            bench.method(EXTRACT)
+            work, least = [Round(documents=documents(range(64)), probes=[])], 16
+        case _:
+            bench.method(EACH_QUESTION)
+            work, least = rounds(4, [f"q{n}" for n in range(20)]), 8
+    setup = model(tiny)
+    engine = Asked(ChatTokens(str(tiny), setup["model_spec"]))
+    monkeypatch.setattr("upkeep.cell.engines.load_engine", lambda _: engine)
+    bench.run(work, parameters=parameters, **setup)
+    assert not any(p.error for p in bench.predictions())
+    sizes = [len(batch) for batch in engine.batches]
+    assert sizes and min(sizes) >= least, sizes
+
+
+# ---------------------------------------------------------------- training
 
 
 def test_training_gets_model_pairs_and_a_place_for_the_new_model(bench: Bench, tiny: Path, tmp_path: Path) -> None:
@@ -559,22 +783,19 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(
 
     setup = model(tiny) | {"engine": EngineSettings(name="vllm", options={"kv_cache_gib": 0.25})}
     (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(**setup)))
-    lines = b"".join(msgspec.json.encode(r) + b"\n" for r in work)
     runs: list[list[Prediction]] = []
-    path.unlink()
     for attempt in ("first", "second", "resumed"):
-        if attempt == "second":
-            path.unlink()
-        if attempt == "resumed":
-            kept = path.read_bytes().splitlines(keepends=True)
-            path.write_bytes(b"".join(kept[::3]) + kept[1][:20])
+        kept = bench.predictions()[::3] if attempt == "resumed" else []
+        path.unlink()
+        done = {p.probe_id for p in kept}
+        fed = [msgspec.structs.replace(r, probes=[p for p in r.probes if p.id not in done]) for r in work]
         subprocess.run(
             [vllm_python, "-m", "upkeep.cell", str(bench.output / "cell.json"), str(bench.methods)],
-            input=lines,
+            input=b"".join(msgspec.json.encode(r) + b"\n" for r in fed),
             env=os.environ | {"PYTHONPATH": str(SRC)},
             check=True,
         )
-        runs.append(bench.predictions())
+        runs.append([*kept, *bench.predictions()])
     first, second, resumed = runs
     assert unmeasured(first) == unmeasured(second) == unmeasured(resumed)
     assert [p.measured.cached for p in first if p.measured] == [p.measured.cached for p in second if p.measured]

@@ -600,13 +600,38 @@ def test_two_builds_of_one_plan_hold_the_same_bytes(
             arguments = ("build", *words)
         return run(self, *arguments, **options)
 
-    first = images.ensure_image(runtime.catalog, None, "base", client)
-    assert first.base is not None
-    plan = images.image_for(runtime.catalog, None, "base", images.base_identity(client, first.base))
+    base = images.ensure_base(runtime.catalog, "base", client)
+    plan = images.image_for(runtime.catalog, None, "base", images.base_identity(client, base)).packages
+    assert plan is not None
+    first = images._ensure(plan, base, client)
     monkeypatch.setattr(Client, "run", anew)
-    images._build(plan, client, first.base, None)
+    images._build(plan, client, base, None)
     try:
         second = images._inventory(runtime.catalog, client, tag, ["/opt/venv"])
     finally:
         client.run("image", "rm", tag)
     assert (second.content, second.packages) == (first.content, first.packages)
+
+
+def test_an_engines_image_holds_the_code_that_serves_and_no_method(
+    engine: tuple[Containers, Prepared], launch: Launch
+) -> None:
+    runtime, method = engine
+    own = runtime.prepare(None, "base")
+    assert own.record.digest != method.record.digest
+    code = "import importlib.util, os; print(importlib.util.find_spec('upkeep.cell.engines.serve') is not None, %s)"
+    assert inside((runtime, own), launch, code % "os.listdir('/methods')") == (0, "True []")
+    assert inside(engine, launch, code % "os.listdir('/methods')") == (0, "True ['null']")
+
+
+def test_a_method_that_retrieves_by_vectors_has_no_torch_in_its_image(
+    engine: tuple[Containers, Prepared], launch: Launch
+) -> None:
+    runtime, _ = engine  # another method's image has been built by the same Dockerfile, from the same packages
+    prepared = runtime.prepare("rag_dense", "base")
+    assert "faiss-cpu" in prepared.record.packages and not prepared.record.packages.keys() & {"torch", "transformers"}
+    code = (
+        "import faiss, upkeep.cell.retrieval, importlib.util\n"
+        "print([n for n in ('torch', 'transformers', 'sentence_transformers') if importlib.util.find_spec(n)])"
+    )
+    assert inside((runtime, prepared), launch, code) == (0, "[]")

@@ -669,7 +669,7 @@ def catalog(tmp_path: Path) -> Catalog:
         "methods/rag_dense/method.yaml": "{label: RAG, papers: [oaks], summary: s, reference: r, settings: [k], "
         "variants: {k5: {k: 5}, k30: {k: 30}}}",
         "methods/sft/method.yaml": "{label: SFT, papers: [], summary: s, reference: r, settings: [adapter], "
-        "supervision: Q, variants: {lora: {adapter: lora}}, artifact: {kind: model}}",
+        "supervision: Q, variants: {lora: {adapter: lora}}, trains: true}",
         "models/tiny.yaml": "{label: Tiny, summary: s, source: rule, location: tiny, context_length: 100, "
         "trained: false, thinking: 'on'}",
     }

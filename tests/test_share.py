@@ -16,7 +16,7 @@ import pytest
 from conftest import copy_repository
 from test_engines import chat, spec
 from upkeep.batches import batches, find
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.catalog import Catalog, Cell
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.lockstep import Engine, EngineDied, Handle, lockstep
 from upkeep.cell.engines.remote import RemoteEngine
@@ -142,20 +142,20 @@ def test_who_breaks_the_rules_is_disconnected_and_the_next_cell_is_served(shared
 
 def test_a_text_that_cannot_be_tokenised_fails_alone(model: Path, tmp_path: Path) -> None:
     own = own_engine(model)
-    plain = own.tokens.plain
+    scorable = own.tokens.scorable
 
-    def picky(text: str) -> object:
+    def picky(prompt: str, text: str) -> object:
         if "coin" in text:
             raise TypeError("no coins")
-        return plain(text)
+        return scorable(prompt, text)
 
-    own.tokens.plain = picky  # type: ignore[assignment,method-assign]
+    own.tokens.scorable = picky  # type: ignore[assignment,method-assign]
     with serving(own, tmp_path) as path:
         tokens = RemoteEngine(path).tokens
         with pytest.raises(RuntimeError, match="TypeError: no coins") as caught:
-            tokens.plain("a coin")
+            tokens.scorable("", "a coin")
         assert not isinstance(caught.value, EngineDied)
-        assert tokens.plain("the captain").length > 0
+        assert tokens.scorable("the captain", " took").prompt.length > 0
 
 
 def test_a_request_beyond_the_context_is_refused(model: Path, shared: str) -> None:
@@ -189,26 +189,16 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     return Catalog(copy_repository(tmp_path_factory.mktemp("batches")))
 
 
-def test_every_cell_and_every_memory_is_in_one_batch(catalog: Catalog) -> None:
+def test_every_cell_is_in_one_batch(catalog: Catalog) -> None:
     cells = catalog.cells(catalog.suite("mini"))
-    jobs = [job for batch in batches(catalog, cells) for job in batch.jobs]
-    assert sorted(job for job in jobs if isinstance(job, Cell)) == sorted(cells)
-    memories = [job for job in jobs if isinstance(job, ArtifactCell)]
-    assert sorted(memories) == sorted({m for cell in cells if (m := catalog.artifact_of(cell))})
+    assert sorted(cell for batch in batches(catalog, cells) for cell in batch.cells) == sorted(cells)
 
 
 def test_a_batch_has_one_model_one_engine_and_no_more_than_it_may(catalog: Catalog) -> None:
     for suite in ("mini", "oaks"):
         for batch in batches(catalog, catalog.cells(catalog.suite(suite))):
-            assert len({(job.model, catalog.engine(job.method, job.model)) for job in batch.jobs}) == 1
-            assert len(batch.jobs) <= catalog.config.cells_per_job
-
-
-def test_a_memory_comes_before_the_cells_that_read_it(catalog: Catalog) -> None:
-    jobs = [job for batch in batches(catalog, catalog.cells(catalog.suite("mini"))) for job in batch.jobs]
-    for place, job in enumerate(jobs):
-        if isinstance(job, Cell) and (memory := catalog.artifact_of(job)):
-            assert jobs.index(memory) < place
+            assert len({(cell.model, catalog.engine(cell.model)) for cell in batch.cells}) == 1
+            assert len(batch.cells) <= catalog.config.cells_per_job
 
 
 def test_trained_models_of_two_datasets_are_two_models(catalog: Catalog) -> None:

@@ -161,7 +161,7 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
     card = yaml.safe_load((ROOT / "models/tiny.yaml").read_text())
     repository.write("models/tiny-gpu.yaml", card | {"gpus": 1, "resources": {"gpu_type": "h", "constraint": "small"}})
     for name, old, new in (
-        ("src/upkeep/catalog.py", 'return "vllm-gpu"', 'return "transformers"'),
+        ("src/upkeep/catalog.py", 'return "vllm-gpu"  #', 'return "transformers"  #'),
         ("src/upkeep/cell/engines/transformers_engine.py", '"cuda" if spec.gpus else "cpu"', '"cpu"'),
     ):
         source = (ROOT / name).read_text()
@@ -196,6 +196,20 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
         repository.predictions(f"{DATASET}/closed_book/default/tiny-gpu")
         == local[f"{DATASET}/closed_book/default/tiny"]
     ), "the same weights on a GPU that is none"
+
+    before = {cell: (manifest["identity"], repository.predictions(cell)) for cell, manifest in manifests.items()}
+    jobs_before = {job.id for job in cluster.jobs()}
+    runner = repository.folder / "src/upkeep/cell/runner.py"
+    runner.write_text(runner.read_text() + "# a comment\n")
+    repository.user.run(*repository.command(), env=repository.environment, timeout=300)
+    after = repository.manifests()
+    asking = [cell for cell in after if not cell.endswith("/none")]
+    for cell, (identity, predictions) in before.items():
+        assert after[cell]["identity"] != identity and repository.predictions(cell) == predictions
+    for cell in asking:
+        assert after[cell]["measured"]["new_replies"] == 0 and after[cell]["environment"]["job"] is None
+    submitted = [job for job in cluster.jobs() if job.id not in jobs_before]
+    assert len(submitted) == 2, "those that call no model; what the record answers takes no job"
 
 
 @pytest.mark.apptainer
@@ -360,9 +374,6 @@ def test_suite_is_completed_whatever_goes_wrong_and_nothing_is_done_twice(
         yaml.safe_load((ROOT / "methods/null/method.yaml").read_text())
         | {"variants": {"quick": {"seconds": 0}} | long | short},
     )
-    shutil.copytree(ROOT / "containers/null", repository.folder / "containers/slow")
-    dockerfile = (ROOT / "containers/null/Dockerfile").read_text()
-    repository.write("containers/slow/Dockerfile", dockerfile.replace("methods/null", "methods/slow"))
     repository.write_cluster(partition="low")
     repository.write_suite((["slow"], ["none"]), cells_per_job=2)
     repository.user.run("python", "-m", "upkeep", "dataset", "build", DATASET, env=repository.environment)

@@ -20,7 +20,7 @@ from rich.console import Console
 from host_fakes import ScriptedRuntime, make_repository
 from upkeep import logs, monitor
 from upkeep.batches import batches
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from upkeep.catalog import Catalog, Cell
 from upkeep.errors import KINDS, UpkeepError
 from upkeep.host.ask import ask
 from upkeep.host.status import HEARTBEAT_S, Reporter, Status, now, read, read_all
@@ -32,12 +32,12 @@ from upkeep.text import printable, short
 
 ECHO = Cell("toy", "echo", "a", "none")
 NO_QUEUE = Queue(there=False)
-SUITE = "{label: l, summary: s, papers: [], cells: [{datasets: [toy], methods: [echo, notes], models: [none]}]}"
+SUITE = "{label: l, summary: s, papers: [], cells: [{datasets: [toy], methods: [echo, guided], models: [none]}]}"
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
-    """Cells echo/{a,b} and notes/{a,b,c}, which read two memories."""
+    """Cells echo/{a,b} and guided/{a,b,c}."""
     make_repository(tmp_path)
     (tmp_path / "config/suites/mini.yaml").write_text(SUITE)
     return Catalog(tmp_path)
@@ -87,7 +87,6 @@ def dead_pid() -> int:
 def test_a_suite_that_was_never_run_is_not_begun(catalog: Catalog) -> None:
     found = look(catalog)
     assert found.counts["not begun"] == 5 and sum(found.counts.values()) == 5
-    assert [job.of for job in found.jobs].count("memories") == 2
     assert any("./upkeep run mini" in line for line in found.next)
 
 
@@ -110,9 +109,7 @@ def test_a_manifest_that_is_no_manifest_is_not_done(catalog: Catalog) -> None:
 
 
 def test_when_all_is_done_the_report_is_next(catalog: Catalog) -> None:
-    for memory in ("a", "c"):
-        run_cell(catalog, ArtifactCell("toy", "notes", memory, "none"), runtime=ScriptedRuntime())
-    for name in ("echo/a", "echo/b", "notes/a", "notes/b", "notes/c"):
+    for name in ("echo/a", "echo/b", "guided/a", "guided/b", "guided/c"):
         run_cell(catalog, Cell.parse(f"toy/{name}/none"), runtime=ScriptedRuntime())
     found = look(catalog)
     assert found.counts["done"] == 5 and {job.state for job in found.jobs} == {"done"}
@@ -301,7 +298,7 @@ def test_cells_behind_the_running_one_of_a_batch_wait_for_their_turn(catalog: Ca
     write(catalog, Cell("toy", "echo", "b", "none"))
     found = look(catalog)
     assert view(found, ECHO).state == "not begun"
-    assert [view(found, f"toy/notes/{v}/none").state for v in "abc"] == ["queued"] * 3
+    assert [view(found, f"toy/guided/{v}/none").state for v in "abc"] == ["queued"] * 3
 
 
 # ---------------------------------------------------------------- rate and time left
@@ -381,7 +378,7 @@ def test_five_thousand_cells_cost_two_files_each(catalog: Catalog, monkeypatch: 
     card = catalog.root / "methods/echo/method.yaml"
     variants = ", ".join(f"v{i}: {{}}" for i in range(5000))
     card.write_text(card.read_text().replace("{a: {n: 1}, b: {n: 2}}", f"{{{variants}}}"))
-    (catalog.root / "config/suites/mini.yaml").write_text(SUITE.replace("echo, notes", "echo"))
+    (catalog.root / "config/suites/mini.yaml").write_text(SUITE.replace("echo, guided", "echo"))
     opened: list[Path] = []
     read_bytes = Path.read_bytes
 
@@ -523,11 +520,11 @@ def test_a_name_that_is_a_suffix_of_one_cell_means_that_cell(catalog: Catalog) -
     assert logs.find(catalog, "echo/a/none") == "toy/echo/a/none"
 
 
-def test_a_cell_and_a_memory_of_one_name_are_both_shown(catalog: Catalog) -> None:
-    leave_log(catalog, b"of the cell\n", "toy/notes/a/none")
-    leave_log(catalog, b"of the memory\n", "toy/notes/a/none", "memories")
-    lines = shown(catalog, "toy/notes/a/none")
-    assert "of the cell" in lines and "of the memory" in lines
+def test_a_cell_and_a_training_of_one_name_are_both_shown(catalog: Catalog) -> None:
+    leave_log(catalog, b"of the cell\n", "toy/trainer/a/none")
+    leave_log(catalog, b"of the training\n", "toy/trainer/a/none", "trained")
+    lines = shown(catalog, "toy/trainer/a/none")
+    assert "of the cell" in lines and "of the training" in lines
 
 
 def test_a_cell_that_was_not_begun_says_so(catalog: Catalog) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host_fakes import STREAMS, ScriptedRuntime, make_repository, training, write_toy
-from upkeep.catalog import ArtifactCell, Catalog, Cell
+from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training, write_toy
+from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import Document, Probe
 from upkeep.errors import UpkeepError
 from upkeep.host import feed, supervise
-from upkeep.host.feed import Corpus, answer_tasks, answering, memory_tasks, remembering
+from upkeep.host.feed import Corpus, answering, tasks
 from upkeep.host.lifeline import stoppable
 from upkeep.host.status import read_all
 from upkeep.host.supervise import locked, run_cell
@@ -85,50 +85,44 @@ def corpora(draw: st.DrawFn) -> Corpus:
 
 
 @settings(max_examples=200, deadline=None)
-@given(corpora(), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_rounds_ask_every_open_probe_once_and_never_hold_a_later_document(
-    corpus: Corpus, least: int, rng: object
+@given(corpora(), st.integers(1, 8), st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_rounds_ask_for_what_is_open_and_bring_the_same_documents_whatever_is_done(
+    corpus: Corpus, least: int, streams: int, trials: int, rng: object
 ) -> None:
-    done = [rng.random() < 0.5 for _ in corpus.probes]  # type: ignore[attr-defined]
-    asked: list[str] = []
+    done = [rng.random() < 0.6 for _ in corpus.probes for _ in range(trials)]  # type: ignore[attr-defined]
+    anew = tasks(corpus, trials, bytes(len(done)), min_streams=streams, min_probes=least)
+    again = list(tasks(corpus, trials, done, min_streams=streams, min_probes=least))
+    assert [task.round.documents for task in again] == [task.round.documents for task in anew]
+    keys = [(probe.id, trial) for probe in corpus.probes for trial in range(trials)]
+    asked: list[tuple[str, int]] = []
     heads: dict[str, int] = {}
-    for task in answer_tasks(corpus, 1, done, min_probes=least):
+    for task in again:
         for document in task.round.documents:
             assert document.position == heads.get(document.stream, -1) + 1, "documents come in order, each once"
             heads[document.stream] = document.position
-        assert not all(done[key] for key in task.keys), "a round whose predictions are all there is not sent"
+        told = set(task.round.done)
         for probe in task.round.probes:
             assert heads[probe.stream] == probe.position, "exactly what has arrived is in the container"
-            asked.append(probe.id)
-    assert len(asked) == len(set(asked))
-    assert {p.id for p, there in zip(corpus.probes, done, strict=True) if not there} <= set(asked)
+            missing = [(probe.id, trial) for trial in range(trials) if (probe.id, trial) not in told]
+            assert missing, "a probe of which every trial is there is not in the round"
+            asked += missing
+        assert told <= {(probe.id, trial) for probe in task.round.probes for trial in range(trials)}
+        assert sorted(task.keys) == [n for n, key in enumerate(keys) if key[0] in {p.id for p in task.round.probes}]
+    assert sorted(asked) == sorted(key for key, there in zip(keys, done, strict=True) if not there)
 
 
 @settings(max_examples=100, deadline=None)
-@given(corpora(), st.integers(1, 8))
-def test_round_is_filled_while_there_are_streams_left(corpus: Corpus, least: int) -> None:
-    steps = answering(corpus, least)
+@given(corpora(), st.integers(1, 8), st.integers(1, 4))
+def test_round_is_filled_while_there_are_streams_left(corpus: Corpus, least: int, side: int) -> None:
+    steps = answering(corpus, least, side)
     begun: set[str] = set()
     everything = {p.stream for p in corpus.probes}
     for step in steps:
         streams = {corpus.probes[p].stream for p in step.probes}
         begun |= streams
         assert len({(corpus.probes[p].stream, corpus.probes[p].position) for p in step.probes}) == len(streams)
-        assert len(step.probes) >= least or begun == everything
+        assert (len(step.probes) >= least and len(streams) >= side) or begun == everything
     assert sorted(p for step in steps for p in step.probes) == list(range(len(corpus.probes)))
-
-
-@settings(max_examples=100, deadline=None)
-@given(corpora(), st.integers(1, 8))
-def test_memory_rounds_hold_one_document_a_stream_in_order(corpus: Corpus, least: int) -> None:
-    seen: list[int] = []
-    for step in remembering(corpus, least):
-        streams = [corpus.documents[d].stream for d in step.documents]
-        assert len(streams) == len(set(streams))
-        seen += step.documents
-    assert sorted(seen) == list(range(len(corpus.documents)))
-    tasks = list(memory_tasks(corpus, [0] * len(corpus.documents), least))
-    assert [key for task in tasks for key in task.keys] == seen
 
 
 @settings(max_examples=100, deadline=None)
@@ -140,14 +134,14 @@ def test_many_documents_come_in_rounds_of_their_own_before_the_probes(
     texts = [msgspec.structs.replace(d, text="x" * (n % 4)) for n, d in enumerate(corpus.documents)]
     corpus = Corpus(Path(), texts, corpus.probes)
     done = bytes(len(corpus.probes))
-    whole = list(answer_tasks(corpus, 1, done, min_probes=least))
+    whole = list(tasks(corpus, 1, done, min_probes=least))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed, "MAX_DOCUMENTS", most)
         patch.setattr(feed, "MAX_CHARACTERS", characters)
-        tasks = list(answer_tasks(corpus, 1, done, min_probes=least))
+        split = list(tasks(corpus, 1, done, min_probes=least))
     arrived: list[Document] = []
     asked = iter(whole)
-    for task in tasks:
+    for task in split:
         documents = task.round.documents
         assert len(documents) <= most
         assert len(documents) <= 1 or sum(len(d.text) for d in documents) <= characters
@@ -201,22 +195,6 @@ def test_method_sees_the_answer_key_only_where_its_card_says_so(catalog: Catalog
         cell = Cell("toy", method, "a", "none")
         run_cell(catalog, cell, runtime=ScriptedRuntime())
         assert told(catalog, cell)["a1@2"]["gold"] == gold
-
-
-def test_method_with_a_memory_gets_that_after_the_last_arrived_document(catalog: Catalog) -> None:
-    run_cell(catalog, ArtifactCell("toy", "notes", "a", "none"), runtime=ScriptedRuntime())
-    cell = Cell("toy", "notes", "b", "none")
-    run_cell(catalog, cell, runtime=ScriptedRuntime())
-    memory = told(catalog, cell)["b1@2"]["memory"]
-    assert isinstance(memory, dict)
-    assert (memory["position"], memory["text"]) == (2, "text b0. text b1. text b2. ")
-
-
-def test_cell_without_its_memory_does_not_start(catalog: Catalog) -> None:
-    runtime = ScriptedRuntime()
-    with pytest.raises(UpkeepError, match="the memory is not there"):
-        run_cell(catalog, Cell("toy", "notes", "b", "none"), runtime=runtime)
-    assert runtime.starts == 0
 
 
 def test_published_cell_of_the_same_identity_is_reused(catalog: Catalog) -> None:
@@ -336,33 +314,20 @@ def test_dataset_that_was_built_otherwise_is_refused(catalog: Catalog) -> None:
     run_cell(Catalog(catalog.root), ECHO, runtime=ScriptedRuntime())
 
 
-def test_memory_of_other_code_is_refused(catalog: Catalog) -> None:
-    artifact, cell = ArtifactCell("toy", "notes", "a", "none"), Cell("toy", "notes", "b", "none")
-    run_cell(catalog, artifact, runtime=ScriptedRuntime())
-    (catalog.root / "methods/notes/method.py").write_text("# edited")
-    catalog = Catalog(catalog.root)
-    error = refused(catalog, cell)
-    assert "the memory was made of something else" in str(error)
-    assert error.remedy == "./upkeep artifact toy/notes/a/none"
-    run_cell(catalog, artifact, runtime=ScriptedRuntime())
-    run_cell(catalog, cell, runtime=ScriptedRuntime())
-
-
 def test_model_of_another_training_is_refused(catalog: Catalog) -> None:
     catalog = add_model(catalog, gpus=0)
     add_weights(catalog)
-    notes = catalog.root / "methods/notes/method.yaml"
-    notes.write_text(notes.read_text().replace("kind: memory", "kind: model").replace("model: false", "model: true"))
+    card = catalog.root / "methods/trainer/method.yaml"
+    card.write_text(card.read_text().replace("model: false", "model: true"))
     catalog = Catalog(catalog.root)
-    trained, cell = ArtifactCell("toy", "notes", "c", "m"), Cell("toy", "echo", "a", "m+notes.c")
-    files = {"config.json": "{}", "model.safetensors": "w"}
-    run_cell(catalog, trained, runtime=training(files))
-    (catalog.root / "methods/notes/method.py").write_text("# edited")
+    trained, cell = Training("toy", "trainer", "a", "m"), Cell("toy", "echo", "a", "m+trainer.a")
+    run_cell(catalog, trained, runtime=training(TRAINED_FILES))
+    (catalog.root / "methods/trainer/method.py").write_text("# edited")
     catalog = Catalog(catalog.root)
     error = refused(catalog, cell)
     assert "the trained model was made of something else" in str(error)
-    assert error.remedy == "./upkeep artifact toy/notes/c/m"
-    run_cell(catalog, trained, runtime=training(files))
+    assert error.remedy == "./upkeep model train toy/trainer/a/m"
+    run_cell(catalog, trained, runtime=training(TRAINED_FILES))
     assert run_cell(catalog, cell, runtime=ScriptedRuntime()).usage.calls == RECORDS
 
 
@@ -488,8 +453,117 @@ def test_container_that_dies_without_progress_is_not_tried_again(catalog: Catalo
 def test_next_command_continues_where_a_failed_one_stood(catalog: Catalog) -> None:
     with pytest.raises(UpkeepError):
         run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 40), retries=0)
-    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 10))
-    assert [a.lines for a in manifest.attempts] == [40, RECORDS]
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 10, once=True))
+    assert [a.lines for a in manifest.attempts] == [40, 50, RECORDS]
+
+
+WATCHED = """
+log = open({log!r}, "a", buffering=1)
+log.write("started\\n")
+rounds = sys.stdin
+ids = lambda line: json.dumps([d["id"] for d in json.loads(line)["documents"]])
+sys.stdin = (log.write(ids(line) + "\\n") and line for line in rounds)
+"""
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+@pytest.mark.parametrize("at", [1, 23, 59])
+def test_container_that_starts_again_is_fed_from_the_first_document_on_in_the_same_portions(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, most: int
+) -> None:
+    monkeypatch.setattr(feed, "MAX_DOCUMENTS", most)
+    monkeypatch.setattr(feed.tasks, "__defaults__", (None, 1, 4))  # a round is soon full
+    log = tmp_path / "fed"
+    watched = WATCHED.format(log=str(log))
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=watched))
+    (whole,) = fed(log)
+    assert len(whole) > 3
+    log.unlink()
+    manifest = run_cell(catalog, ECHO, force=True, runtime=ScriptedRuntime("die", at, extra=watched, once=True))
+    assert [a.lines for a in manifest.attempts] == [at, RECORDS]
+    first, second = fed(log)
+    assert second == whole, "also what has all its predictions"
+    assert first == whole[: len(first)]
+
+
+def fed(log: Path) -> list[list[str]]:
+    """What each container was given, a line a round."""
+    return [part.splitlines() for part in log.read_text().split("started\n")[1:]]
+
+
+PLANTING = """
+given = [cell["output"], os.path.dirname(sys.argv[1])]
+for folder in given:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            text = open(os.path.join(parent, name)).read()
+            if "planted" in text or "probe_id" in text:
+                print("found", os.path.join(parent, name), flush=True)
+                os._exit(7)
+os.makedirs(os.path.join(cell["output"], ".hidden", "deep"))
+for place in ("usage.json", "notes", ".hidden/notes", ".hidden/deep/predictions.jsonl"):
+    open(os.path.join(cell["output"], place), "w").write("planted")
+os.symlink(path, os.path.join(cell["output"], "link"))
+USED = os.path.join(cell["output"], "usage.json")
+"""
+
+
+@pytest.mark.parametrize("how", ["the same supervisor", "another supervisor"])
+def test_container_that_starts_again_finds_no_trace_of_the_one_before(catalog: Catalog, how: str) -> None:
+    """What it could find, it could answer from; so its folders are as a first container's."""
+    planting = {"extra": PLANTING, "after": "os.unlink(USED)"}
+    first = ScriptedRuntime("die", 23, once=True, **planting)
+    if how == "another supervisor":
+        with pytest.raises(UpkeepError):
+            run_cell(catalog, ECHO, runtime=first, retries=0)
+        first = ScriptedRuntime(**planting)
+    manifest = run_cell(catalog, ECHO, runtime=first)
+    assert [(a.outcome, a.lines) for a in manifest.attempts] == [("failed", 23), ("complete", RECORDS)]
+
+
+def test_line_for_what_an_earlier_container_has_answered_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 23), retries=0)
+    other = "json.dumps(record | {'probe_id': 'a0@0', 'trial': 0, 'response': 'better', 'retrieved': []}).encode()"
+    with pytest.raises(UpkeepError, match="a second line for probe 'a0@0', trial 0") as caught:
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime("raw", 0, raw=other + " + b'\\n'"))
+    assert str(caught.value.where).endswith("predictions.jsonl:1")
+    assert_nothing_published(catalog)
+    run_cell(catalog, ECHO, runtime=ScriptedRuntime())
+    assert not any(p["response"] == "better" for p in predictions(catalog))
+
+
+def test_container_whose_model_answers_does_not_stand_still(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while documents are taken in, when no prediction comes for long."""
+    slow = "time.sleep(1.2)"
+    with pytest.raises(UpkeepError, match=r"nothing new for 0\.4 s"):
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=slow), limits=Limits(stall_s=0.4))
+    monkeypatch.setattr(supervise._Job, "progress", property(lambda _: int(10 * time.monotonic())))
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=slow), limits=Limits(stall_s=0.4))
+    assert manifest.attempts[-1].outcome == "complete"
+
+
+SPENT = """
+spent = {"cpu_s": 1, "wall_s": 2, "peak_memory_mb": 3, "arrival": {"prompt": 50, "completion": 6, "calls": CALLS}}
+json.dump(spent, open(os.path.join(cell["output"], "usage.json"), "w"))
+"""
+
+
+@pytest.mark.parametrize("calls", [0, 4])
+def test_what_was_asked_as_documents_arrived_is_in_the_manifest_and_no_predictions(
+    catalog: Catalog, calls: int
+) -> None:
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime(after=SPENT.replace("CALLS", str(calls))))
+    found = {name: value for name, value in manifest.measured.items() if name.startswith("arrival_")}
+    assert found == ({"arrival_prompt": 50, "arrival_completion": 6, "arrival_calls": 4} if calls else {})
+    assert manifest.usage.calls == RECORDS
+
+
+def test_what_a_container_says_it_has_used_is_validated(catalog: Catalog) -> None:
+    with pytest.raises(UpkeepError) as caught:
+        run_cell(catalog, ECHO, runtime=ScriptedRuntime(after=SPENT.replace("CALLS", "-1")))
+    assert "usage.json" in str(caught.value.where)
+    assert_nothing_published(catalog)
 
 
 def test_work_of_another_identity_is_not_continued(catalog: Catalog) -> None:
@@ -637,7 +711,7 @@ def test_signal_ends_the_container_and_keeps_what_is_done(catalog: Catalog, numb
     sender.join()
     assert status(catalog) == "stopped"
     assert_nothing_published(catalog)
-    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime("die", 10))
+    manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime())
     assert [(a.outcome, a.lines) for a in manifest.attempts] == [("killed", 20), ("complete", RECORDS)]
 
 
@@ -648,33 +722,16 @@ def test_handlers_of_signals_are_given_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-# ---------------------------------------------------------------- artifacts
+# ---------------------------------------------------------------- training
 
 
-def test_memory_is_made_once_and_shared(catalog: Catalog) -> None:
-    artifact = ArtifactCell("toy", "notes", "a", "none")
-    manifest = run_cell(catalog, artifact, runtime=ScriptedRuntime("die", 5, once=True))
-    assert manifest.outcomes == {"remembered": sum(n for n, _ in STREAMS.values()), "error": 0}
-    runtime = ScriptedRuntime()
-    assert run_cell(catalog, artifact, runtime=runtime) == manifest
-    assert runtime.starts == 0
-    lines = (Layout(catalog.results).memory(artifact) / "memory.jsonl").read_bytes().splitlines()
-    texts = [msgspec.json.decode(line)["text"] for line in lines[:3]]
-    assert texts == ["text a0. ", "text a0. text a1. ", "text a0. text a1. text a2. "]
+TRAINING = Training("toy", "trainer", "a", "none")
 
 
-@pytest.fixture
-def trainer(catalog: Catalog) -> Iterator[tuple[Catalog, ArtifactCell]]:
-    card = catalog.root / "methods/notes/method.yaml"
-    card.write_text(card.read_text().replace("kind: memory", "kind: model"))
-    yield Catalog(catalog.root), ArtifactCell("toy", "notes", "c", "none")
-
-
-def test_trained_model_is_published_without_what_runs_code(trainer: tuple[Catalog, ArtifactCell]) -> None:
-    catalog, artifact = trainer
+def test_trained_model_is_published_without_what_runs_code(catalog: Catalog) -> None:
     files = {"config.json": "{}", "model.safetensors": "w", "training_args.bin": "pickle", "notes.py": "evil"}
-    manifest = run_cell(catalog, artifact, runtime=training(files))
-    folder = Layout(catalog.results).trained(artifact)
+    manifest = run_cell(catalog, TRAINING, runtime=training(files))
+    folder = Layout(catalog.results).trained(TRAINING)
     assert set(manifest.files) == {"model/config.json", "model/model.safetensors"}
     assert {p.name for p in (folder / "model").iterdir()} == {"config.json", "model.safetensors"}
     assert verify_folder(folder) == manifest
@@ -688,10 +745,7 @@ def test_trained_model_is_published_without_what_runs_code(trainer: tuple[Catalo
         (training({"config.json": "{}"}, "os.symlink('/etc/passwd', model + '/model.safetensors')"), "neither file"),
     ],
 )  # fmt: skip
-def test_bad_training_publishes_nothing(
-    trainer: tuple[Catalog, ArtifactCell], runtime: ScriptedRuntime, problem: str
-) -> None:
-    catalog, artifact = trainer
+def test_bad_training_publishes_nothing(catalog: Catalog, runtime: ScriptedRuntime, problem: str) -> None:
     with pytest.raises(UpkeepError, match=problem):
-        run_cell(catalog, artifact, runtime=runtime)
-    assert not Layout(catalog.results).trained(artifact).exists()
+        run_cell(catalog, TRAINING, runtime=runtime)
+    assert not Layout(catalog.results).trained(TRAINING).exists()

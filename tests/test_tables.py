@@ -393,7 +393,6 @@ def test_cells_without_scores_have_a_reason(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "reason"),
     [
-        ("memories", "oaks_babi/memory_scaffold/budget256/tiny+sft.lora", "failed: its memory: out of memory"),
         ("trained", "oaks_babi/sft/lora/tiny", "failed: training tiny+sft.lora: out of memory"),
         ("datasets", "oaks_babi", "failed: its dataset: out of memory"),
     ],

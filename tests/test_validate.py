@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, validators
 
 from upkeep import validate
-from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Memory, Prediction, Retrieved, Usage
+from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Prediction, Retrieved, Usage
 from upkeep.errors import UpkeepError
 from upkeep.published import validate_path
 from upkeep.schemas import render, schema, write
-from upkeep.validate import Answers, Memories, check_file, read_predictions
+from upkeep.validate import Answers, check_file, read_predictions
 
 PROBES = [f"q{q}@{t}" for t in range(4) for q in range(3)]
 DOCUMENTS = [f"d{i}" for i in range(8)]  # two streams of four
@@ -40,6 +40,7 @@ def prediction(probe: str, trial: int = 0, retrieved: tuple[str, ...] = ("d0",))
         usage=Usage(prompt=12, completion=3, calls=1),
         context=ContextUse(documents=1),
         error=None,
+        values={"min_k_20%": -3.5},
         measured=Measured(latency_s=0.25, cached=4),
     )
 
@@ -109,6 +110,14 @@ MALFORMED = {
     "unknown field": (changed(BASE, note="x"), "field `note` is unknown", "schema"),
     "unknown nested field": (changed(BASE, usage={"prmpt": 1}), "field `usage.prmpt` is unknown", "schema"),
     "missing field": (without(BASE, "answer"), "field `answer` is missing", "schema"),
+    "value beyond all numbers": (
+        changed(BASE, values={"a": 1}).replace(b'{"a": 1}', b'{"a": 1e999}'),
+        "field `values",
+        "out of range",
+    ),
+    "value that is no number": (changed(BASE, values={"a": "1"}), "field `values", "float"),
+    "value without a name": (changed(BASE, values={"": 1}), "in `$.values`", None),
+    "too many values": (changed(BASE, values={str(n): 0 for n in range(65)}), "field `values", "<= 64"),
     "unknown choice": (changed(BASE, parse="guess"), "field `parse`", "Invalid enum value 'guess'"),
     "null answer key": (changed(BASE, probe_id=None), "field `probe_id`: wrong type", "str"),
     "unknown probe": (changed(BASE, probe_id="q9@9"), "field `probe_id`: unknown probe", "'q9@9'"),
@@ -270,19 +279,6 @@ def test_file_over_its_bound_is_not_read(file: Path) -> None:
     file.write_bytes(b"".join(lines()))
     with pytest.raises(UpkeepError, match="file too large"):
         check_file(file, Prediction, SCOPE, max_bytes=100)
-
-
-def test_memories_are_checked_as_predictions_are(tmp_path: Path) -> None:
-    path, scope = tmp_path / "memory.jsonl", Memories([("s", 0), ("s", 1)])
-    line = msgspec.json.encode(Memory(stream="s", position=1, text="x", usage=Usage())) + b"\n"
-    path.write_bytes(line)
-    assert check_file(path, Memory, scope).missing == [0]
-    path.write_bytes(line * 2)
-    with pytest.raises(UpkeepError, match="a second line for stream 's', position 1"):
-        check_file(path, Memory, scope)
-    path.write_bytes(line.replace(b":1,", b":2,"))
-    with pytest.raises(UpkeepError, match="no such document"):
-        check_file(path, Memory, scope)
 
 
 # ---------------------------------------------------------------- schemas

@@ -37,8 +37,16 @@ class MemoryScaffold(Method):
         self.budget: int = parameters["budget"]
         self.k: int = parameters.get("k", 0)
         self.index = Bm25()
+        self.memories: dict[str, str] = {}
 
-    async def remember(self, memory: str, document: Document, llm: LLM) -> str:
+    async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
+        if self.k:
+            self.index.add(documents)
+        for document in documents:
+            self.memories[stream] = await self.rewritten(self.memories.get(stream, ""), document, llm)
+
+    async def rewritten(self, memory: str, document: Document, llm: LLM) -> str:
+        """The memory after one more document."""
         sampling = replace(llm.sampling, max_tokens=min(2 * self.budget, LONGEST))
         room = llm.context_length - sampling.max_tokens - self.budget - llm.count_prompt(self._update("", "")) - 16
         if room < 1:
@@ -54,17 +62,12 @@ class MemoryScaffold(Method):
             Message(role="user", parts=[f"# Memory so far\n{memory or '(empty)'}", f"\n\n# Next text\n{text}"]),
         ]
 
-    async def arrive(self, documents: Sequence[Document]) -> None:
-        if self.k:
-            self.index.add(documents)
-
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
-        if seen.memory is None or seen.memory.error is not None:
-            raise LookupError(f"no memory of {probe.stream}: {seen.memory and seen.memory.error}")
+        memory = self.memories[probe.stream]
         if not self.k:
-            return await self.read(probe, llm, Context(memory=seen.memory.text))
+            return await self.read(probe, llm, Context(memory=memory))
         found = self.index.search(probe, self.k)
-        context = Context(memory=seen.memory.text, retrieved=seen.pick(r.id for r in found))
+        context = Context(memory=memory, retrieved=seen.pick(r.id for r in found))
         return await self.read(probe, llm, context, found)
 
 

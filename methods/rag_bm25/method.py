@@ -12,7 +12,7 @@ class RagBm25(Method):
         super().__init__(parameters, tools)
         self.index = Bm25()
 
-    async def arrive(self, documents: Sequence[Document]) -> None:
+    async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
         self.index.add(documents)
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:

@@ -12,7 +12,7 @@ class RagRollingWindow(Method):
         super().__init__(parameters, tools)
         self.index = Dense(tools.embedder)
 
-    async def arrive(self, documents: Sequence[Document]) -> None:
+    async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
         self.index.add(documents)
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:

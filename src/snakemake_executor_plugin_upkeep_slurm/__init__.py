@@ -1,4 +1,5 @@
-"""Snakemake's SLURM executor, made patient: a controller that is away for a while costs no job.
+"""Snakemake's SLURM executor, made patient and thrifty: a controller that is away for a while costs no job, and what
+the record of replies answers takes none.
 
 Snakemake's own executor forgets its jobs where the controller does not answer several questions in a row, and then
 waits for ever; and SLURM holds a job whose node failed when it was to start. Nobody may be there to notice.
@@ -7,13 +8,20 @@ waits for ever; and SLURM holds a job whose node failed when it was to start. No
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm import ExecutorSettings, common_settings
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from upkeep.catalog import Catalog
+from upkeep.paths import Layout
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -31,6 +39,15 @@ class Executor(SlurmExecutor):  # type: ignore[misc]
     def get_status_command(self) -> str:
         """`sacct` where there is a database, for it forgets nothing; else `squeue`."""
         return "sacct" if _has_accounting() else "squeue"
+
+    def run_job(self, job: Any) -> None:
+        """Submit a job; the cells of a batch only where their model is wanted for them. (Called in a thread for it.)"""
+        batch = None if job.is_group() else getattr(job.params, "batch", None)
+        if batch is None or not replayed(batch, Path(job.log[0])):
+            super().run_job(job)
+            return
+        self.logger.info(f"batch {batch}: answered by the record of replies; no job is wanted")
+        self.report_job_success(SubmittedJobInfo(job, external_jobid="none"))
 
     def report_job_success(self, job_info: Any) -> None:
         self._told.add(job_info.external_jobid)
@@ -53,6 +70,19 @@ class Executor(SlurmExecutor):  # type: ignore[misc]
         for job in active_jobs:
             if job.external_jobid not in kept | self._told:
                 yield job  # no answer: asked again
+
+
+def replayed(batch: str, log: Path) -> bool:
+    """Whether a batch's cells are complete after running them here, with nothing but what models have said before.
+
+    A batch without a model is left to the cluster: what its cells take is not known.
+    """
+    catalog = Catalog(Path(os.environ["UPKEEP_ROOT"]))  # as the Snakefile says
+    if batch.startswith("none.") or not any(Layout(catalog.results).record.glob("*/engine.json")):
+        return False
+    with log.open("w") as printed:
+        command = [sys.executable, "-m", "upkeep", "batch", batch, "--recorded"]
+        return not subprocess.run(command, stdout=printed, stderr=subprocess.STDOUT, check=False).returncode
 
 
 def held_jobs() -> list[str]:

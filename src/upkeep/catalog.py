@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 
-from upkeep.contract import CellChoice, Config, DatasetSpec, MethodCard, ModelSpec, Record, Suite
+from upkeep.contract import CellChoice, Config, DatasetSpec, DoorRole, MethodCard, ModelSpec, Record, Role, Suite
 from upkeep.errors import UpkeepError
 from upkeep.integrity import Hashes
 from upkeep.yaml_files import convert, load, read_yaml
@@ -24,6 +24,12 @@ from upkeep.yaml_files import convert, load, read_yaml
 R = TypeVar("R", bound=Record)
 
 CONTROLS = ("null", "gold")
+EMBEDDERS = {"embedder-cpu": "transformers", "embedder-gpu": "vllm-gpu"}
+"""The images of embedders, and the engines whose packages they add theirs to."""
+BESIDE_CODE = frozenset({"README.md", "method.yaml", "requirements.in", "requirements.lock"})
+"""What a method's folder holds beside its code."""
+CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
+"""What a variant says beside its parameters: its models by role."""
 RESERVED_FIELDS = frozenset(
     {"model", "messages", "n", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed", "temperature"}
     | {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"}
@@ -72,20 +78,19 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ArtifactCell:
-    """The job that prepares an artifact: a memory that several cells read, or a model."""
+class Training:
+    """The job that trains a model, which other cells then use."""
 
     dataset: str
     method: str
-    key: str
-    """The first variant, by name, of those that share the artifact."""
+    variant: str
     model: str
 
     def __str__(self) -> str:
-        return f"{self.dataset}/{self.method}/{self.key}/{self.model}"
+        return f"{self.dataset}/{self.method}/{self.variant}/{self.model}"
 
 
-Job = Cell | ArtifactCell
+Job = Cell | Training
 """What has results of its own."""
 
 
@@ -158,7 +163,10 @@ class Catalog:
         return self._cards[path]  # type: ignore[return-value]
 
     def method(self, name: str) -> MethodCard:
-        return self._card("method", name, self.methods, self.root / "methods" / name / "method.yaml", MethodCard)
+        path = self.root / "methods" / name / "method.yaml"
+        card = self._card("method", name, self.methods, path, MethodCard)
+        _check_method(path, card)
+        return card
 
     def model(self, name: str) -> ModelSpec:
         path = self.root / "models" / f"{name}.yaml"
@@ -198,6 +206,7 @@ class Catalog:
                     f"method {cell.method!r} calls no model", expected="the model `none`", found=cell.model
                 )
             return
+        self._check_chosen(cell)
         trained = TrainedModel.parse(cell.model)
         if trained is None:
             self.model(cell.model)
@@ -211,6 +220,28 @@ class Catalog:
                 found=cell.model,
             )
         self.check(Cell(cell.dataset, trained.method, trained.variant, trained.base))
+
+    def _check_chosen(self, cell: Cell) -> None:
+        """Refuse models that a variant gives a role which they cannot play."""
+        chosen = self.method(cell.method).variants[cell.variant]
+        where = self.root / "methods" / cell.method / "method.yaml"
+        for name in CHOSEN & chosen.keys():
+            spec, role = self.model(chosen[name]), "generator" if name == "writer" else "embedder"
+            if spec.role != role:
+                expected = f"a model whose card says `role: {role}`"
+                raise UpkeepError(
+                    f"variant {cell.variant!r}: {name} {chosen[name]!r}",
+                    where=where,
+                    expected=expected,
+                    found=spec.role,
+                )
+            if name == "writer" and spec.gpus:
+                raise UpkeepError(
+                    f"variant {cell.variant!r}: the writer {chosen[name]!r} is on GPUs; only one model of a job is",
+                    where=where,
+                    expected="a model on the CPU or behind an endpoint",
+                    remedy="start a server of it yourself, and name that as an endpoint (docs/endpoints.md)",
+                )
 
     def cells(self, suite: Suite) -> list[Cell]:
         """The cells of a suite, checked, each once, in the order of the file.
@@ -250,43 +281,89 @@ class Catalog:
         untrained = self.spec(self.config.model).source == "endpoint"
         return [self.config.model + "".join(training) for training in trainings if not (untrained and any(training))]
 
-    def artifact_of(self, job: Job) -> ArtifactCell | None:
-        """The memory that a cell reads, if its method keeps one; the making of a memory or a model reads none."""
-        card = self.method(job.method)
-        if isinstance(job, ArtifactCell) or card.artifact is None or card.artifact.kind != "memory":
-            return None
-        return ArtifactCell(job.dataset, job.method, self.artifact_key(job.method, job.variant), job.model)
-
-    def engine(self, method: str, model: str) -> str:
-        """The engine image that a method needs to run a model: a folder of `containers/`."""
-        if not self.method(method).model:
+    def below(self, method: str, model: str) -> str:
+        """What a method's image is built on, a folder of `containers/`: the slim base, without any engine; of a method
+        that trains, which has its model in its own container, the engine that it trains with."""
+        if model == "none" or not self.trains(method):
             return "base"
-        spec = self.spec(model)
+        return "vllm-gpu" if self.spec(model).gpus else "transformers"
+
+    def engine(self, model: str) -> str | None:
+        """The image that serves a model or an embedder, a folder of `containers/`; None where none of ours does."""
+        spec = None if model == "none" else self.spec(model)
+        if spec is None or spec.engine == "endpoint":
+            return None
+        if spec.role == "embedder":
+            return "embedder-gpu" if spec.gpus else "embedder-cpu"
         if spec.gpus:
             return "vllm-gpu"  # the one image with CUDA; transformers is in it, too
-        return "vllm-cpu" if spec.engine == "vllm" and not self.trains(method) else "transformers"
+        return "vllm-cpu" if spec.engine == "vllm" else "transformers"
+
+    def engines(self, job: Job) -> list[str]:
+        """The images that serve a job's models."""
+        return [engine for model in self.asked(job).values() if (engine := self.engine(model)) is not None]
+
+    def images(self, job: Job) -> list[tuple[str | None, str]]:
+        """All images that a job needs, as method and folder of `containers/`; engines have no method in theirs."""
+        own = (job.method, self.below(job.method, job.model))
+        return [own, *((None, engine) for engine in self.engines(job))]
 
     def trains(self, method: str) -> bool:
-        """Whether a method's artifact is a model."""
-        artifact = self.method(method).artifact
-        return artifact is not None and artifact.kind == "model"
+        """Whether a method makes a model in place of answering."""
+        return self.method(method).trains
 
-    def embedder(self, method: str, model: str) -> str | None:
-        """The embedder that a method retrieves with; beside a model on GPUs the one on GPUs, where the card has one."""
-        card = self.method(method)
-        return card.embedder_gpu if card.embedder_gpu and self.spec(model).gpus else card.embedder
+    def parameters(self, job: Job) -> dict[str, Any]:
+        """The parameters of a job's variant."""
+        return {name: v for name, v in self.method(job.method).variants[job.variant].items() if name not in CHOSEN}
 
-    def artifact_key(self, method: str, variant: str) -> str:
-        """The name under which a variant's artifact is shared: the first variant with the same artifact parameters."""
-        card = self.method(method)
-        wanted = card.artifact.parameters if card.artifact else []
-        mine = [card.variants[variant].get(p) for p in wanted]
-        return min(v for v, values in card.variants.items() if [values.get(p) for p in wanted] == mine)
+    def asked(self, job: Job) -> dict[Role, str]:
+        """The models that a job asks, by role; none for a training, which has its model in its own container.
 
-    def training_of(self, job: Job) -> ArtifactCell | None:
+        A variant chooses its writer, which is the reader where it does not, and its embedder, which is the method's
+        where it does not. Beside a model on GPUs the embedder is the one on GPUs, where one is named.
+        """
+        card = self.method(job.method)
+        if not card.model or isinstance(job, Training):
+            return {}
+        roles: dict[Role, str] = {"reader": job.model}
+        chosen = card.variants[job.variant]
+        if (writer := chosen.get("writer", job.model)) != job.model:
+            roles["writer"] = writer
+        small, large = chosen.get("embedder"), chosen.get("embedder_gpu")
+        if small is None and large is None:
+            small, large = card.embedder, card.embedder_gpu
+        if embedder := (large or small) if self.spec(job.model).gpus else small:
+            roles["embedder"] = embedder
+        return roles
+
+    def training_of(self, job: Job) -> Training | None:
         """The training job that makes a job's model, if it is a trained one."""
         trained = TrainedModel.parse(job.model)
-        return ArtifactCell(job.dataset, trained.method, trained.variant, trained.base) if trained else None
+        return Training(job.dataset, trained.method, trained.variant, trained.base) if trained else None
+
+
+def _check_method(path: Path, card: MethodCard) -> None:
+    """Refuse a program that is to do what only Python can, and names that stand for nothing."""
+    if card.command and (card.trains or card.sees != "documents"):
+        raise UpkeepError(
+            "a program answers probes over documents, and nothing else",
+            where=path,
+            expected="`command` without `trains` and `sees`",
+            remedy="keep what it knows in the program, or write `method.py`",
+        )
+    if card.command and path.with_name("method.py").exists():
+        raise UpkeepError(
+            "two methods in one folder", where=path, expected="`command` or `method.py`", remedy="remove one of them"
+        )
+    if own := sorted(name for name, role in card.aliases.items() if name in get_args(DoorRole) and name != role):
+        raise UpkeepError("a model's own name cannot stand for another", where=path, found=", ".join(own))
+    embeds = card.embedder is not None or any("embedder" in chosen for chosen in card.variants.values())
+    if not embeds and (lost := sorted(n for n, role in card.aliases.items() if role != "reader")):
+        raise UpkeepError(
+            f"`aliases` of an embedder, but the method has none: {', '.join(lost)}",
+            where=path,
+            remedy="name one by `embedder`",
+        )
 
 
 def _check_endpoint(path: Path, spec: ModelSpec) -> None:

@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     record = command("record", _record, "the replies on record: of which engines, and what would answer a cell")
     record.add_argument("what", nargs="?", choices=["list", "why", "export", "import", "prune"], default="list")
     record.add_argument("name", nargs="?", help="`why`: a cell; `export`, `import`: a file")
+    record.add_argument("probe", nargs="?", help="`why`: of the cell, for its requests")
 
     setup = command("setup", _setup, "all that could need a network, and nothing else: afterwards a suite runs offline")
     setup.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
@@ -104,11 +105,18 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="redraw, every 5 seconds")
     status.add_argument("--json", action="store_true", help="print it for programs")
 
-    logs = command("logs", _logs, "what a cell or artifact printed: DATASET/METHOD/VARIANT/MODEL, or a part of it")
+    logs = command("logs", _logs, "what a cell or training printed: DATASET/METHOD/VARIANT/MODEL, or a part of it")
     logs.add_argument("cell")
     logs.add_argument("--suite", help="whose cells are meant; default: `suite` in config/config.yaml")
     logs.add_argument("-f", "--follow", action="store_true", help="go on printing what comes, until it has ended")
     logs.add_argument("--full", action="store_true", help="all of it, in place of the end")
+
+    show = command("show", _show, "a prediction in reading order: question, prompts, replies, answer key, verdict")
+    show.add_argument("cell")
+    show.add_argument("probe", nargs="?", help="a probe, or a question for all its probes; default: all of the cell")
+    show.add_argument("--trial", type=int, metavar="N", help="from 0 on; of one prediction the default is 0")
+    show.add_argument("--wrong", action="store_true", help="of a listing, what is not right")
+    show.add_argument("--full", action="store_true", help="everything, however long")
 
     command("test", _test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
@@ -119,25 +127,25 @@ def _parser() -> argparse.ArgumentParser:
     cell.add_argument("cell")
     cell.add_argument("--force", action="store_true", help="run it again, though it is complete")
 
-    artifact = command("artifact", _artifact, "prepare a memory or train a model: DATASET/METHOD/VARIANT/MODEL")
-    artifact.add_argument("artifact")
-    artifact.add_argument("--force", action="store_true", help="prepare it again, though it is complete")
-
     batch = command("batch", _batch, "run the cells of one model that share an engine; what a job of the workflow does")
     batch.add_argument("name")
+    batch.add_argument(
+        "--recorded", action="store_true", help="as far as the record of replies answers; 1 where a model is wanted"
+    )
 
     dataset = command("dataset", _dataset, "build or describe a dataset")
     dataset.add_argument("what", choices=["build", "describe"])
     dataset.add_argument("name")
 
-    image = command("image", _image, "build a method's image, or lock the requirements of images")
+    image = command("image", _image, "build the image of a method or an engine, or lock requirements")
     image.add_argument("what", choices=["build", "lock"])
-    image.add_argument("method", nargs="?")
-    image.add_argument("--engine", help="base, transformers, vllm-cpu or vllm-gpu")
+    image.add_argument("name", nargs="?", help="a method, or a folder of containers/")
+    image.add_argument("--engine", help="of a method that trains: transformers (default) or vllm-gpu")
 
-    model = command("model", _model, "fetch, make or find a model's weights")
-    model.add_argument("what", choices=["fetch"])
-    model.add_argument("name")
+    model = command("model", _model, "fetch, make or find a model's weights; or train one by a method")
+    model.add_argument("what", choices=["fetch", "train"])
+    model.add_argument("name", help="of the model; of a training DATASET/METHOD/VARIANT/MODEL")
+    model.add_argument("--force", action="store_true", help="train it again, though it is complete")
 
     train = command("train", _train, "train the model that ships with the suite")
     train.add_argument("name", choices=["pico"])
@@ -155,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument(
             "--fresh", action="store_true", help="ask the models everything again, and say how many answers differ"
         )
-    for one in (run, setup, refresh, status, cell, artifact, score, report):
+    for one in (run, setup, refresh, status, cell, model, score, report):
         one.add_argument(
             "--verify", action="store_true", help="hash every file again, also large ones that have not changed since"
         )
@@ -345,7 +353,7 @@ def _record(arguments: argparse.Namespace) -> int:
         case "list":
             lines = transfer.listing(catalog)
         case "why":
-            lines = transfer.why(catalog, arguments.name)
+            lines = transfer.why(catalog, arguments.name, arguments.probe)
         case "export":
             lines = transfer.export(catalog, Path(arguments.name))
         case "import":
@@ -413,23 +421,15 @@ def _batch(arguments: argparse.Namespace) -> int:
 
     catalog = _catalog(arguments)
     batch = find(catalog, arguments.name)
-    with continued(file for job in batch.jobs for file in traces(catalog, job)):
+    if arguments.recorded:
+        from upkeep.host.refresh import replay
+        from upkeep.host.runtimes import detect
+
+        found = replay(catalog, batch.cells, detect(catalog))
+        print(found.summary())
+        return 1 if found.left or found.failed else 0
+    with continued(file for job in batch.cells for file in traces(catalog, job)):
         run_batch(catalog, batch)
-    return 0
-
-
-def _artifact(arguments: argparse.Namespace) -> int:
-    from upkeep.catalog import ArtifactCell, Cell
-    from upkeep.host.slurm import continued
-    from upkeep.host.supervise import run_cell, traces
-
-    catalog = _catalog(arguments)
-    cell = Cell.parse(arguments.artifact)
-    catalog.check(cell)
-    artifact = ArtifactCell(cell.dataset, cell.method, cell.variant, cell.model)
-    with continued(traces(catalog, artifact)):
-        run_cell(catalog, artifact, force=arguments.force)
-    print(f"{cell}: complete")
     return 0
 
 
@@ -499,6 +499,15 @@ def _logs(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _show(arguments: argparse.Namespace) -> int:
+    from upkeep.show import show
+
+    one = arguments.cell, arguments.probe, arguments.trial
+    for line in show(_catalog(arguments), *one, wrong=arguments.wrong, full=arguments.full):
+        print(line)
+    return 0
+
+
 def _print(found: object, as_json: bool) -> None:
     """A result for people, or for programs."""
     import msgspec
@@ -541,24 +550,44 @@ def _image(arguments: argparse.Namespace) -> int:
     if arguments.what == "lock":
         from upkeep.host.locks import lock
 
-        for path in lock(catalog, arguments.method):
+        for path in lock(catalog, arguments.name):
             print(path)
         return 0
     from upkeep.host.runtimes import detect
 
-    if arguments.method is None:
-        raise UpkeepError("which method's image?", expected="./upkeep image build METHOD [--engine ENGINE]")
-    card = catalog.method(arguments.method)
-    prepared = detect(catalog).prepare(arguments.method, arguments.engine or ("transformers" if card.model else "base"))
-    print(prepared.describe())
+    name = arguments.name
+    if name is None:
+        raise UpkeepError("which image?", expected="./upkeep image build METHOD|ENGINE [--engine ENGINE]")
+    if (catalog.root / "containers" / name / "requirements.in").exists():
+        image = None, name
+    else:
+        image = name, arguments.engine or ("transformers" if catalog.trains(name) else "base")
+    print(detect(catalog).prepare(*image).describe())
     return 0
 
 
 def _model(arguments: argparse.Namespace) -> int:
     from upkeep.weights import fetch
 
-    found = fetch(_catalog(arguments), arguments.name)
+    catalog = _catalog(arguments)
+    if arguments.what == "train":
+        return _training(catalog, arguments.name, arguments.force)
+    found = fetch(catalog, arguments.name)
     print(f"{arguments.name}: {found.path or 'in the image'} (sha256 {found.sha256})")
+    return 0
+
+
+def _training(catalog: Catalog, name: str, force: bool) -> int:
+    from upkeep.catalog import Cell, Training
+    from upkeep.host.slurm import continued
+    from upkeep.host.supervise import run_cell, traces
+
+    cell = Cell.parse(name)
+    catalog.check(cell)
+    training = Training(cell.dataset, cell.method, cell.variant, cell.model)
+    with continued(traces(catalog, training)):
+        run_cell(catalog, training, force=force)
+    print(f"{cell}: complete")
     return 0
 
 

@@ -18,6 +18,8 @@ Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Text = Annotated[str, Meta(max_length=1_000_000)]
+Measurement = Annotated[float, Meta(ge=-1e300, le=1e300)]
+"""A finite number."""
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """The longest line that is read from a container; a longer one is refused without being held in memory."""
@@ -113,19 +115,16 @@ class Prediction(Record, frozen=True, kw_only=True):
     context: ContextUse
     error: Annotated[str, Meta(max_length=10_000)] | None
     """Why there is no answer; null where there was no failure."""
+    values: Annotated[
+        dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._%+-]*$", max_length=60)], Measurement],
+        Meta(max_length=64),
+    ] = {}
+    """Numbers that the method measured, by name."""
+    calls: list[Sha256] = []
+    """What the host keeps each call of a model by, in order: `upkeep show` finds prompt and reply by it. None of a call
+    that nothing was said to, nor where no gateway stands between."""
     measured: Measured | None = None
     """Only in the container's own output; published predictions have none."""
-
-
-class Memory(Record, frozen=True, kw_only=True):
-    """What a method remembers of a stream after one document: a line of `memory.jsonl`."""
-
-    stream: str
-    position: Count
-    """The last document that had arrived."""
-    text: Text
-    usage: Usage
-    error: Annotated[str, Meta(max_length=10_000)] | None = None
 
 
 # ---------------------------------------------------------------- what a container is given
@@ -188,8 +187,8 @@ class Round(Record, frozen=True, kw_only=True):
     documents: list[Document]
     probes: list[Probe]
     gold: list[Gold] = []
-    memories: list[Memory] = []
-    """For a method with a memory: the memory after the last document of each stream of this round."""
+    done: list[tuple[str, Count]] = []
+    """Probes of this round, by id and trial, that an earlier container has answered: they are not asked again."""
 
 
 class Sampling(Record, frozen=True, kw_only=True):
@@ -312,6 +311,9 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """The strings around the reasoning (`<think>`, `</think>`)."""
     template_options: dict[str, Any] = {}
     """Passed to the chat template (`enable_thinking: false`)."""
+    tool_calls: Literal["hermes", "json"] | None = None
+    """How the model writes calls of tools: `hermes` (a JSON object between `<tool_call>` and `</tool_call>`), `json`
+    (the answer is the JSON object, or a list of them); null where it cannot. Endpoints need none."""
     rope_scaling: dict[str, Any] | None = None
     """YaRN, where the context is extended (OAKS, C.1.4)."""
     query_prefix: str = ""
@@ -327,6 +329,10 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """Parameters of a `rule`."""
 
 
+Role = Literal["reader", "writer", "embedder"]
+"""What a model is to a cell: it answers; it writes what a method keeps as documents arrive; it makes vectors."""
+
+
 class EngineSettings(Record, frozen=True, kw_only=True):
     """How the engine of a cell is started."""
 
@@ -340,19 +346,36 @@ class EngineSettings(Record, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
+DoorRole = Literal["reader", "embedder", "embedder_query"]
+"""What code from elsewhere may ask for (`upkeep.cell.door`): the language model; the embedder, of documents, of
+queries. What the embedder's card puts before each is put there."""
+
+Aliases = dict[Annotated[str, Meta(min_length=1, max_length=200)], DoorRole]
+
+
 class CellDescription(Record, frozen=True, kw_only=True):
     """`cell.json`: all that a container is told. Paths are as the container sees them."""
 
-    task: Literal["answer", "remember", "train"]
+    task: Literal["answer", "train"]
     dataset: Name
     method: Name
     variant: Name
     model: Name
     parameters: dict[str, Any]
     """The variant's parameters."""
+    command: list[str] = []
+    """The method's program, where it is none of Python's."""
+    aliases: Aliases = {}
+    one_at_a_time: bool = False
+    max_calls: Positive = 10_000
+    """Of a unit through the door."""
     model_spec: ModelSpec | None
     """None for a method that calls no model."""
     model_path: str | None
+    writer_spec: ModelSpec | None = None
+    """Of the model that is asked as documents arrive; null where that is the reader."""
+    writer_socket: str | None = None
+    """Unix socket of the way to it."""
     embedder_spec: ModelSpec | None = None
     embedder_socket: str | None = None
     """Unix socket of the embedder, which is outside this container."""
@@ -398,6 +421,8 @@ class Spent(Record, frozen=True, kw_only=True):
     wall_s: Seconds
     peak_memory_mb: Seconds
     """Of its largest process, in units of 2**20 bytes."""
+    arrival: Usage = Usage()
+    """Tokens of the model calls that were made as documents arrived: they are no single prediction's."""
 
 
 class Job(Record, frozen=True, kw_only=True):
@@ -413,6 +438,35 @@ class Job(Record, frozen=True, kw_only=True):
     """How often it had been put back into the queue."""
 
 
+Fact = Annotated[str, Meta(max_length=1000)] | Count | bool | list[Annotated[str, Meta(max_length=1000)]] | None
+"""What a container may say of its machine."""
+
+
+class Reported(Record, frozen=True, kw_only=True):
+    """`engine.json`, as a container reports what it runs with."""
+
+    engine: str
+    engine_version: str
+    packages: dict[str, str]
+    hardware: dict[str, Fact]
+
+
+class Served(Record, frozen=True, kw_only=True):
+    """An engine of the suite's, in a container of its own, that answered a cell or whose recorded replies did."""
+
+    record: Sha256
+    """Hash of all that determines its replies: the folder of `results/record/` that holds them."""
+    image: str | None
+    digest: str | None
+    """Id of what it ran in, as a method's; null where the record answered everything, so that none was started."""
+    engine: str
+    engine_version: str
+    packages: dict[str, str]
+    """As it reported when it was last started."""
+    hardware: dict[str, Any]
+    """The same."""
+
+
 class Environment(Record, frozen=True, kw_only=True):
     """Where a cell ran."""
 
@@ -424,8 +478,13 @@ class Environment(Record, frozen=True, kw_only=True):
     """Image id (sha256), or the hash of the locked requirements for a plain process."""
     engine: str
     engine_version: str
+    """The package that answered: of a method that trains in its own container, of any other in its engine's."""
     packages: dict[str, str]
+    """In the method's own container."""
     hardware: dict[str, Any]
+    """As the method's own container reports it."""
+    served: dict[str, Served] = {}
+    """What answered the method's questions, by role: `reader`, `embedder`."""
     job: Job | None = None
 
 
@@ -558,14 +617,6 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """Name of the metric family in `upkeep.scoring`."""
 
 
-class Artifact(Record, frozen=True, kw_only=True):
-    """What a method prepares before it answers."""
-
-    kind: Literal["memory", "model"]
-    parameters: list[str] = []
-    """The variant's parameters that determine it; variants that agree on them share one artifact."""
-
-
 class MethodCard(Record, frozen=True, kw_only=True):
     """`methods/<method>/method.yaml`."""
 
@@ -575,10 +626,20 @@ class MethodCard(Record, frozen=True, kw_only=True):
     reference: str
     """Paper and section, or the publication that it comes from."""
     variants: dict[Name, dict[str, Any]]
-    """Parameters of each named setting."""
+    """Parameters of each named setting. `writer`, `embedder` and `embedder_gpu` are none, but the models of these roles
+    in this setting."""
     settings: list[str] = []
     """The parameters that tables print in their `setting` column, in order."""
     supervision: Literal["", "C", "Q", "C+Q"] = ""
+    command: list[str] = []
+    """A program to be run in the method's folder in place of `method.py`, in words: `[sh, answer.sh]`."""
+    aliases: Aliases = {}
+    """Names that upstream code gives to models: `gpt-4o-mini: reader`."""
+    one_at_a_time: bool = False
+    """Whether one probe, or one stream at one position, is worked on at a time: for code with one client or with
+    state of its own."""
+    max_calls: Positive = 10_000
+    """Model calls through the door that one probe in one trial, or one stream at one position, may make."""
     model: bool = True
     """Whether it talks to a model."""
     embedder: str | None = None
@@ -587,7 +648,11 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """The embedder beside a model on GPUs: the paper's."""
     sees: Literal["documents", "evidence", "answers"] = "documents"
     """What of the answer key it is given: only `oracle` and `gold` see any."""
-    artifact: Artifact | None = None
+    trains: bool = False
+    """Whether it makes a model of another one, in place of answering."""
+    streams: Positive = 1
+    """Streams that are fed side by side at least, where there are so many: more than one for a method that asks a model
+    about documents one after the other, which would keep an engine waiting."""
     resources: Resources = Resources()
 
 
@@ -665,7 +730,6 @@ class Cluster(Record, frozen=True, kw_only=True):
 
 BOUNDARY: dict[str, type[Struct]] = {
     "prediction": Prediction,
-    "memory": Memory,
     "pair": Pair,
     "round": Round,
     "cell": CellDescription,

@@ -21,7 +21,7 @@ Kind = Literal[
 ]
 """Why a job has not ended well, in one word:
 
-- `input`: what it was given is missing, stale or wrong: a dataset, weights, an artifact, a card, the configuration;
+- `input`: what it was given is missing, stale or wrong: a dataset, weights, a trained model, a card, the configuration;
 - `machine`: the machine lacks something, or refuses it: a GPU, a container engine, a file that cannot be written;
 - `image`: the image or the environment could not be made, or does not start;
 - `engine`: the model's engine did not start, or died;

@@ -1,15 +1,17 @@
 """What determines the answers of a cell, and its hash.
 
 A cell's identity is the hash of all that its container is told (`describe`), but for paths, and of the contents behind
-it: dataset, code, locked requirements, weights, artifact. Same identity: reuse. Anything else: run again. Machine,
+it: dataset, code, locked requirements, weights. Same identity: reuse. Anything else: run again. Machine,
 runtime and places are no part of it. Planning (`plan_*`) hashes what those contents are made from, so that the DAG is
 known before anything is built.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -17,7 +19,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from upkeep import inputs, weights
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job, TrainedModel
+from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog, Cell, Job, TrainedModel, Training
 from upkeep.contract import CellDescription, EngineSettings, ModelSpec, Resources
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file
@@ -32,8 +34,14 @@ DESCRIPTION: Fields = {
     "variant": "in",
     "model": "in",
     "parameters": "in",
+    "command": "in",
+    "aliases": "in",
+    "one_at_a_time": "in",
+    "max_calls": "in",
     "model_spec": "content",
     "model_path": "content",
+    "writer_spec": "content",
+    "writer_socket": "out",
     "embedder_spec": "content",
     "embedder_socket": "out",
     "engine": "in",
@@ -70,6 +78,7 @@ MODEL: Fields = {
     "thinking": "in",
     "thinking_tags": "in",
     "template_options": "in",
+    "tool_calls": "in",
     "rope_scaling": "in",
     "query_prefix": "in",
     "document_prefix": "in",
@@ -118,11 +127,16 @@ METHOD: Fields = {
     "variants": "content",
     "settings": "out",
     "supervision": "out",
+    "command": "content",
+    "aliases": "content",
+    "one_at_a_time": "content",
+    "max_calls": "content",
     "model": "content",
     "embedder": "content",
     "embedder_gpu": "content",
     "sees": "in",
-    "artifact": "content",
+    "trains": "content",
+    "streams": "in",
     "resources": "content",
 }
 DATASET: Fields = {
@@ -148,6 +162,8 @@ IMAGE_CODE = ("src/upkeep/cell", "src/upkeep/contract.py")
 """The suite's own code in every container."""
 CELL_CODE = (*IMAGE_CODE, "src/upkeep/host/feed.py")
 """With it, what decides which probes are answered together."""
+TRAINING_CODE = ("loading.py", "method.py", "prompts.py", "training.py")
+"""Of `cell/`, what a training runs: it is not replayed, so nothing else makes a trained model stale."""
 
 
 # ---------------------------------------------------------------- hashing
@@ -158,19 +174,19 @@ MAX_SOURCE_BYTES = 256 * 2**20
 _trees: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
 
 
-def tree(catalog: Catalog, *places: str, without: tuple[str, ...] = ()) -> str:
+def tree(catalog: Catalog, *places: str, without: Collection[str] = ()) -> str:
     """Hash of source files and folders, by path and content; what Python and editors leave behind is left out.
 
     A catalog is a snapshot of the repository: each tree is read once for it.
     """
     known = _trees.setdefault(catalog, {})
-    key = (*places, *without)
+    key = (*places, *sorted(without))
     if key not in known:
         known[key] = digest([file for place in places for file in _files(catalog.root, place, without)])
     return known[key]
 
 
-def _files(root: Path, place: str, without: tuple[str, ...]) -> Iterable[tuple[str, str]]:
+def _files(root: Path, place: str, without: Collection[str]) -> Iterable[tuple[str, str]]:
     start = root / place
     paths = sorted(p for p in start.rglob("*") if not p.is_dir()) if start.is_dir() else [start]
     for path in paths if os.path.lexists(start) else ():
@@ -178,6 +194,26 @@ def _files(root: Path, place: str, without: tuple[str, ...]) -> Iterable[tuple[s
         hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
         if not hidden and path.suffix != ".pyc" and path.name not in without:
             yield "/".join(parts), hash_file(path, MAX_SOURCE_BYTES)
+
+
+def meaning(catalog: Catalog, names: Sequence[str]) -> str:
+    """Hash of what modules of `cell/` do: comments, layout and docstrings are no part of it. As in `tree`, there may be
+    none."""
+    folder = catalog.root / "src" / "upkeep" / "cell"
+    return digest([_without_words(path.read_text("utf-8")) for name in names if (path := folder / name).is_file()])
+
+
+@functools.lru_cache(maxsize=32)
+def _without_words(source: str) -> str:
+    """A module's syntax tree without comments, layout and docstrings."""
+    parsed = ast.parse(source)
+    for node in ast.walk(parsed):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [  # type: ignore[attr-defined]
+                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+            ]
+    return ast.dump(parsed, annotate_fields=False)
 
 
 def _listing(catalog: Catalog, place: str) -> str:
@@ -213,31 +249,29 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
     Args:
         chunk_tokens: the dataset's, from its card; 1 while it is not built.
     """
-    artifact = isinstance(job, ArtifactCell)
-    variant = job.key if isinstance(job, ArtifactCell) else job.variant
+    training = isinstance(job, Training)
     card, dataset, config = catalog.method(job.method), catalog.dataset(job.dataset), catalog.config
     suite = catalog.suite(config.suite)
-    parameters: Mapping[str, Any] = card.variants[variant]
-    task: Literal["answer", "remember", "train"] = "answer"
-    if artifact:
-        task = "train" if catalog.trains(job.method) else "remember"
-        if task == "remember" and card.artifact is not None:
-            parameters = {name: parameters[name] for name in card.artifact.parameters if name in parameters}
     spec = catalog.spec(job.model) if card.model else None
     threads = resources(catalog, job.method, job.model).cpus
-    embedder = catalog.embedder(job.method, job.model)
+    asked = catalog.asked(job)
     return CellDescription(
-        task=task,
+        task="train" if training else "answer",
         dataset=job.dataset,
         method=job.method,
-        variant=variant,
+        variant=job.variant,
         model=job.model,
-        parameters=dict(parameters),
+        parameters=catalog.parameters(job),
+        command=card.command,
+        aliases=card.aliases,
+        one_at_a_time=card.one_at_a_time,
+        max_calls=card.max_calls,
         model_spec=spec,
         model_path=None,
-        embedder_spec=catalog.model(embedder) if embedder else None,
+        writer_spec=catalog.spec(asked["writer"]) if "writer" in asked else None,
+        embedder_spec=catalog.model(asked["embedder"]) if "embedder" in asked else None,
         engine=EngineSettings(name=spec.engine if spec else "none", threads=threads),
-        trials=1 if artifact else suite.trials,
+        trials=1 if training else suite.trials,
         seed=suite.seed,
         chunk_tokens=chunk_tokens,
         prompt=dataset.prompt,
@@ -281,6 +315,7 @@ def _told(description: CellDescription) -> dict[str, str]:
     parts = {name: value if isinstance(value, str) else plain(value) for name, value in values.items()}
     parts["prompt_text"] = digest(description.prompt_text) if description.prompt_text is not None else "ours"
     parts["model_spec"] = plain(_part(description.model_spec, MODEL, "in"))
+    parts["writer_spec"] = plain(_part(description.writer_spec, MODEL, "in"))
     parts["embedder_spec"] = plain(_part(description.embedder_spec, MODEL, "in"))
     return parts
 
@@ -290,14 +325,16 @@ def plain(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _code(catalog: Catalog, method: str, model: str) -> dict[str, str]:
-    """The parts that are code and locked requirements."""
+def _code(catalog: Catalog, job: Job) -> dict[str, str]:
+    """The parts that are code and locked requirements: of the method's own container, and of those that serve it."""
+    engines, card = catalog.engines(job), catalog.method(job.method)
     return {
-        "sees": catalog.method(method).sees,
-        "method_code": _method_code(catalog, method),
-        "cell_code": tree(catalog, *CELL_CODE),
-        "requirements": _requirements(catalog, method, catalog.engine(method, model)),
-    }
+        "sees": card.sees,
+        "streams": str(card.streams),
+        "method_code": _method_code(catalog, job.method),
+        "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else tree(catalog, *CELL_CODE),
+        "requirements": _requirements(catalog, job.method, catalog.below(job.method, job.model)),
+    } | ({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {})
 
 
 # ---------------------------------------------------------------- identities
@@ -307,19 +344,18 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     """The hash of all that determines a job's answers, and its parts by name.
 
     Raises:
-        Missing, Damaged: the dataset, the weights or an artifact is not there, or not what was written.
+        Missing, Damaged: the dataset or the weights are not there, or not what was written.
     """
     card = inputs.dataset(catalog, job.dataset)
     description = describe(catalog, job, card.chunk_tokens)
-    parts = {**_told(description), **_code(catalog, job.method, job.model), "dataset_content": card.content_sha256}
+    parts = {**_told(description), **_code(catalog, job), "dataset_content": card.content_sha256}
     if description.model_spec is not None:
         parts["weights"] = weights.find(catalog, job.model, job.dataset)[1].sha256
-    if embedder := catalog.embedder(job.method, job.model):
-        parts["embedder_weights"] = weights.find(catalog, embedder, job.dataset)[1].sha256
+    for role, model in catalog.asked(job).items():
+        if role != "reader":
+            parts[f"{role}_weights"] = weights.find(catalog, model, job.dataset)[1].sha256
     if description.task == "train":
         parts["pairs"] = pairs.sha256 if (pairs := card.files.get("pairs.jsonl")) else "none"
-    if artifact := catalog.artifact_of(job):
-        parts["artifact"] = inputs.memory(catalog, artifact).files["memory.jsonl"].sha256
     return digest(parts), parts
 
 
@@ -328,28 +364,27 @@ def plan_identity(catalog: Catalog, cell: Cell) -> str:
     return digest(_planned(catalog, cell))
 
 
-def plan_artifact(catalog: Catalog, artifact: ArtifactCell) -> str:
-    """As `plan_identity`, for a memory or a training."""
-    return digest(_planned(catalog, artifact))
+def plan_training(catalog: Catalog, training: Training) -> str:
+    """As `plan_identity`, for a training."""
+    return digest(_planned(catalog, training))
 
 
 def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
     description = describe(catalog, job, chunk_tokens=1)
-    parts = {**_told(description), **_code(catalog, job.method, job.model)}
+    parts = {**_told(description), **_code(catalog, job)}
     parts["dataset_content"] = plan_dataset(catalog, job.dataset)
     if description.model_spec is not None:
         parts["weights"] = _plan_model(catalog, job.model, job.dataset)
-    if embedder := catalog.embedder(job.method, job.model):
-        parts["embedder_weights"] = plan_weights(catalog, embedder)
-    if artifact := catalog.artifact_of(job):
-        parts["artifact"] = plan_artifact(catalog, artifact)
+    for role, model in catalog.asked(job).items():
+        if role != "reader":
+            parts[f"{role}_weights"] = _plan_model(catalog, model, job.dataset)
     return parts
 
 
 def _plan_model(catalog: Catalog, model: str, dataset: str) -> str:
     if (trained := TrainedModel.parse(model)) is None:
         return plan_weights(catalog, model)
-    return plan_artifact(catalog, ArtifactCell(dataset, trained.method, trained.variant, trained.base))
+    return plan_training(catalog, Training(dataset, trained.method, trained.variant, trained.base))
 
 
 def plan_dataset(catalog: Catalog, dataset: str) -> str:
@@ -367,19 +402,23 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     return digest(parts)
 
 
-def plan_image(catalog: Catalog, method: str, engine: str) -> str:
-    """What a method's image or environment is made from: its own folder and its engine's, and the code in it."""
-    return digest([_requirements(catalog, method, engine), _method_code(catalog, method), tree(catalog, *IMAGE_CODE)])
+def plan_image(catalog: Catalog, method: str | None, engine: str) -> str:
+    """What an image or environment is made from: its requirements, and the code in it; None is an engine's own."""
+    code = _method_code(catalog, method) if method is not None else ""
+    return digest([_requirements(catalog, method, engine), code, tree(catalog, *IMAGE_CODE)])
 
 
-def _requirements(catalog: Catalog, method: str, engine: str) -> str:
-    """Locked requirements and build instructions of a method's image."""
-    shared = ("containers/base", f"containers/{engine}", "containers/install", "containers/inventory.py")
-    return digest([tree(catalog, *shared), tree(catalog, f"containers/{method}")])
+def _requirements(catalog: Catalog, method: str | None, engine: str) -> str:
+    """Locked requirements and build instructions of an image."""
+    folders = dict.fromkeys(["method", EMBEDDERS.get(engine, engine), engine])
+    places = [f"containers/{name}" for name in (*folders, "install", "inventory.py")]
+    if method is not None:
+        places += [f"methods/{method}/requirements.{end}" for end in ("in", "lock")]
+    return tree(catalog, *places)
 
 
 def _method_code(catalog: Catalog, method: str) -> str:
-    return tree(catalog, f"methods/{method}", without=("README.md", "method.yaml"))
+    return tree(catalog, f"methods/{method}", without=BESIDE_CODE)
 
 
 def endpoint_content(spec: ModelSpec) -> str:

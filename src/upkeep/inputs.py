@@ -1,4 +1,4 @@
-"""What a step is given that another one has made: datasets, memories, trained models; verified when it is read.
+"""What a step is given that another one has made: datasets, trained models; verified when it is read.
 
 Weights are in `upkeep.weights`, which verifies them in the same way.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from upkeep.catalog import ArtifactCell, Catalog
+from upkeep.catalog import Catalog, Training
 from upkeep.contract import DatasetCard, Manifest
 from upkeep.integrity import NOTHING_KNOWN, Damaged, Hashes, Missing, read_sealed, verify_files, verify_folder
 from upkeep.paths import Layout
@@ -44,23 +44,15 @@ def verify_dataset(folder: Path, hashes: Hashes = NOTHING_KNOWN) -> DatasetCard:
     return card
 
 
-def memory(catalog: Catalog, artifact: ArtifactCell) -> Manifest:
-    """The manifest of a memory whose file is the one that was made.
+def trained(catalog: Catalog, training: Training) -> Manifest:
+    """The manifest of a trained model whose files are the ones that were made.
 
     Raises:
         Missing: it has not been made.
         Damaged: it is not what was made.
     """
-    return _artifact(catalog, artifact, Layout(catalog.results).memory(artifact), "memory")
-
-
-def trained(catalog: Catalog, training: ArtifactCell) -> Manifest:
-    """As `memory`, for a trained model."""
-    return _artifact(catalog, training, Layout(catalog.results).trained(training), "trained model")
-
-
-def _artifact(catalog: Catalog, artifact: ArtifactCell, folder: Path, kind: str) -> Manifest:
     try:
-        return verify_folder(folder, catalog.hashes)
+        return verify_folder(Layout(catalog.results).trained(training), catalog.hashes)
     except Missing as missing:
-        raise Missing(f"the {kind} is not there", where=missing.where, remedy=f"./upkeep artifact {artifact}") from None
+        remedy = f"./upkeep model train {training}"
+        raise Missing("the trained model is not there", where=missing.where, remedy=remedy) from None

@@ -191,7 +191,7 @@ def damaged(error: UpkeepError, remedy: str) -> UpkeepError:
 # ---------------------------------------------------------------- folders
 
 
-AGAIN = "./upkeep run makes it again, and so does ./upkeep cell or artifact with --force"
+AGAIN = "./upkeep run makes it again, and so does ./upkeep cell or model train with --force"
 """What to do about a published folder that is damaged."""
 
 

@@ -15,13 +15,13 @@ from upkeep.batches import batches
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.host.status import ENDED, Status, alive, now, read
-from upkeep.monitor import artifacts
+from upkeep.monitor import trainings
 from upkeep.paths import Layout
 from upkeep.text import printable
 
-Of = Literal["cells", "memories", "trained"]
+Of = Literal["cells", "trained"]
 
-KINDS: tuple[Of, ...] = ("cells", "memories", "trained")
+KINDS: tuple[Of, ...] = ("cells", "trained")
 SHOWN_LINES = 40
 BLOCK_BYTES = 64 * 1024
 """What is read of a log's end: a line may be of any length."""
@@ -36,7 +36,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class JobLogs:
-    """The logs of a cell or an artifact."""
+    """The logs of a cell or a training."""
 
     of: Of
     name: str
@@ -75,7 +75,7 @@ def find(catalog: Catalog, text: str) -> str:
         raise UpkeepError(f"{len(matches)} jobs match {text!r}", expected="one", found=listed, remedy="say more of it")
     close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.4)
     raise UpkeepError(
-        f"no cell or artifact {text!r}",
+        f"no cell or training {text!r}",
         expected="DATASET/METHOD/VARIANT/MODEL, or a part of it that fits one alone",
         remedy=f"did you mean {' or '.join(close)}?" if close else "./upkeep list cells",
     )
@@ -83,7 +83,7 @@ def find(catalog: Catalog, text: str) -> str:
 
 def _known(catalog: Catalog) -> dict[str, None]:
     cells = catalog.cells(catalog.suite(catalog.config.suite))
-    names = dict.fromkeys(str(job) for job in (*cells, *(job for _, job in artifacts(catalog, cells))))
+    names = dict.fromkeys(str(job) for job in (*cells, *(job for _, job in trainings(catalog, cells))))
     layout = Layout(catalog.results)
     for of in KINDS:
         places = {layout.status(of, "_").parent: ".json", layout.log(of, "_").parent: ".log"}
@@ -95,7 +95,7 @@ def _known(catalog: Catalog) -> dict[str, None]:
 
 
 def logs_of(catalog: Catalog, name: str) -> list[JobLogs]:
-    """The logs of the jobs of this name: a cell, an artifact, or a cell and the memory that has the same name."""
+    """The logs of the jobs of this name: a cell or a training, or of both where they have the same name."""
     layout, found = Layout(catalog.results), []
     batch = _batch(catalog, name)
     for of in KINDS:
@@ -116,7 +116,7 @@ def logs_of(catalog: Catalog, name: str) -> list[JobLogs]:
 
 def _batch(catalog: Catalog, name: str) -> str | None:
     cells = catalog.cells(catalog.suite(catalog.config.suite))
-    return next((batch.name for batch in batches(catalog, cells) if name in map(str, batch.jobs)), None)
+    return next((batch.name for batch in batches(catalog, cells) if name in map(str, batch.cells)), None)
 
 
 # ---------------------------------------------------------------- what they say
@@ -226,7 +226,7 @@ def show(catalog: Catalog, name: str, *, full: bool, following: bool) -> Iterato
 
 
 def _headline(job: JobLogs) -> str:
-    what = {"cells": "cell", "memories": "memory", "trained": "training"}[job.of]
+    what = {"cells": "cell", "trained": "training"}[job.of]
     if (status := job.status) is None:
         return f"{what} {job.name}: no status"
     ended = status.state in ENDED

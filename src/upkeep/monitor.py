@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from upkeep.batches import batches
-from upkeep.catalog import ArtifactCell, Catalog, Cell, TrainedModel
+from upkeep.catalog import Catalog, Cell, TrainedModel, Training
 from upkeep.contract import Record
 from upkeep.errors import Kind, UpkeepError
 from upkeep.host.ask import ask
@@ -72,10 +72,10 @@ ADVICE: Mapping[Kind, str] = {
 
 
 class JobView(Record, frozen=True, kw_only=True):
-    """One cell, memory or training."""
+    """One cell or training."""
 
     name: str
-    of: Literal["cells", "memories", "trained"]
+    of: Literal["cells", "trained"]
     state: State
     kind: Kind | None = None
     reason: str = ""
@@ -102,7 +102,7 @@ class Survey(Record, frozen=True, kw_only=True):
     counts: dict[State, int]
     """Cells by state."""
     jobs: list[JobView]
-    """Every cell, then every memory and training that they need."""
+    """Every cell, then every training that they need."""
     queued_jobs: int | None
     """Jobs of the suite's rules that wait in the batch system; None where there is none, or it cannot be asked."""
     queue_problem: str | None
@@ -122,8 +122,8 @@ class Survey(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    of: Literal["cells", "memories", "trained"]
-    job: Cell | ArtifactCell
+    of: Literal["cells", "trained"]
+    job: Cell | Training
     status: Status | None
     standing: Standing
 
@@ -208,7 +208,7 @@ def _squeue(*options: str) -> Queue:
 
 
 def survey(catalog: Catalog, suite: str, queue: Queue | None = None) -> Survey:
-    """How far each cell of a suite is, and each artifact that it needs.
+    """How far each cell of a suite is, and each training that it needs.
 
     Args:
         queue: the batch system's; by default it is asked.
@@ -218,9 +218,9 @@ def survey(catalog: Catalog, suite: str, queue: Queue | None = None) -> Survey:
     """
     moment = now()
     cells = catalog.cells(catalog.suite(suite))
-    wanted: list[tuple[Literal["cells", "memories", "trained"], Cell | ArtifactCell]]
+    wanted: list[tuple[Literal["cells", "trained"], Cell | Training]]
     wanted = [("cells", cell) for cell in cells]
-    wanted += artifacts(catalog, cells)
+    wanted += trainings(catalog, cells)
     with ThreadPoolExecutor(8) as pool:  # a shared file system answers slowly, but many at a time
         jobs = list(pool.map(lambda one: _read(catalog, *one), wanted))
     queue = queue or Queue.ask()
@@ -247,22 +247,18 @@ def survey(catalog: Catalog, suite: str, queue: Queue | None = None) -> Survey:
     return msgspec.structs.replace(found, next=_next(found))
 
 
-def artifacts(
-    catalog: Catalog, cells: Iterable[Cell]
-) -> list[tuple[Literal["cells", "memories", "trained"], Cell | ArtifactCell]]:
-    """The memories and trainings that cells need, each once."""
-    found: dict[tuple[Literal["cells", "memories", "trained"], Cell | ArtifactCell], None] = {}
+def trainings(catalog: Catalog, cells: Iterable[Cell]) -> list[tuple[Literal["cells", "trained"], Cell | Training]]:
+    """The trainings that cells need, each once."""
+    found: dict[tuple[Literal["cells", "trained"], Cell | Training], None] = {}
     for cell in cells:
         training = catalog.training_of(cell)
         while training:
             found.setdefault(("trained", training))
-            training = catalog.training_of(Cell(training.dataset, training.method, training.key, training.model))
-        if memory := catalog.artifact_of(cell):
-            found.setdefault(("memories", memory))
+            training = catalog.training_of(training)
     return list(found)
 
 
-def _read(catalog: Catalog, of: Literal["cells", "memories", "trained"], job: Cell | ArtifactCell) -> _Job:
+def _read(catalog: Catalog, of: Literal["cells", "trained"], job: Cell | Training) -> _Job:
     return _Job(of, job, read(Layout(catalog.results).status(of, job)), standing(catalog, job))
 
 
@@ -322,7 +318,7 @@ def _without_name(reason: str, name: str) -> str:
     return reason.replace(f"{name}: ", "").replace(name, "…")
 
 
-def _gpus(catalog: Catalog, job: Cell | ArtifactCell) -> int:
+def _gpus(catalog: Catalog, job: Cell | Training) -> int:
     if not catalog.method(job.method).model:
         return 0
     spec = catalog.spec(job.model)
@@ -344,8 +340,8 @@ def _names_of_waiting(catalog: Catalog, cells: Sequence[Cell], queue: Queue) -> 
     waiting = {job.subject: job for job in queue.jobs if job.subject and not job.at_work}
     if not waiting:
         return {}
-    known = {str(job).replace("/", "_"): [str(job)] for job in (*cells, *(a for _, a in artifacts(catalog, cells)))}
-    known |= {batch.name: [str(job) for job in batch.jobs] for batch in batches(catalog, cells)}
+    known = {str(job).replace("/", "_"): [str(job)] for job in (*cells, *(a for _, a in trainings(catalog, cells)))}
+    known |= {batch.name: [str(job) for job in batch.cells] for batch in batches(catalog, cells)}
     return {name: job for subject, job in waiting.items() for name in known.get(subject, ())}
 
 
@@ -356,7 +352,7 @@ def _in_turn(catalog: Catalog, cells: Sequence[Cell], views: list[JobView]) -> l
     at_work = {view.name: view for view in views if view.state == "running"}
     turn: dict[str, JobView] = {}
     for batch in batches(catalog, cells):
-        names = [str(job) for job in batch.jobs]
+        names = [str(job) for job in batch.cells]
         if runs := next((at_work[name] for name in names if name in at_work), None):
             after = names[names.index(runs.name) + 1 :]
             turn |= dict.fromkeys(after, runs)
@@ -486,7 +482,7 @@ class Shown:
                 yield Text(f"  {kind:11} {len(reasons) - 5} other reasons (--failed lists all)", style="dim")
 
 
-_WHAT = {"cells": "cell", "memories": "memory", "trained": "training"}
+_WHAT = {"cells": "cell", "trained": "training"}
 
 
 def watch(catalog: Catalog, suite: str, seconds: float, each: bool = False) -> None:

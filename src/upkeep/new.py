@@ -16,14 +16,12 @@ from upkeep.errors import UpkeepError
 from upkeep.yaml_files import read_yaml
 
 TEMPLATE = Path(__file__).parent / "template"
-PLAIN_IMAGE = "long_context"
-"""A method without packages of its own: its container is what a new one starts from."""
 RESERVED = frozenset({"answer", "context", "document", "llm", "method", "probe", "seen"})
 """What a method's file imports or speaks of, in lower case: a class of such a name would shadow it."""
 
 
 def new_method(root: Path, name: str) -> list[Path]:
-    """Write `methods/NAME/` and `containers/NAME/`: a method that reads the latest documents and passes all tests.
+    """Write `methods/NAME/`: a method that reads the latest documents and passes all tests.
 
     Args:
         root: the repository.
@@ -49,22 +47,14 @@ def new_method(root: Path, name: str) -> list[Path]:
             + ", ".join(sorted(RESERVED)),
             remedy="choose another name",
         )
-    method, container = root / "methods" / name, root / "containers" / name
-    for folder in (method, container):
-        if folder.exists():
-            raise UpkeepError(f"method {name!r} is there already", where=folder, remedy="choose another name")
-    sources = [(method, path) for path in sorted(TEMPLATE.iterdir()) if path.is_file()]
-    sources += [
-        (container, root / "containers" / PLAIN_IMAGE / file)
-        for file in ("Dockerfile", "requirements.in", "requirements.lock")
-    ]
-    texts = {folder / path.name: path.read_text() for folder, path in sources}
+    folder = root / "methods" / name
+    for place in (folder, root / "containers" / name):
+        if place.exists():
+            raise UpkeepError(f"{name!r} is there already", where=place, remedy="choose another name")
+    texts = {folder / path.name: path.read_text() for path in sorted(TEMPLATE.iterdir()) if path.is_file()}
+    folder.mkdir(parents=True)
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.parent == container:
-            path.write_text(text.replace(PLAIN_IMAGE, name))
-        else:
-            path.write_text(text.replace("new_method", name).replace("NewMethod", class_name))
+        path.write_text(text.replace("new_method", name).replace("NewMethod", class_name))
     return list(texts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from upkeep.catalog import ArtifactCell, Cell
+from upkeep.catalog import Cell, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Layout:
         """Folder of documents.parquet, probes.parquet, gold.parquet, card.json."""
         return self.results / "datasets" / name
 
-    def image(self, method: str, engine: str) -> Path:
-        """Record of a built image or environment."""
-        return self.results / "images" / f"{method}.{engine}.json"
+    def image(self, method: str | None, engine: str) -> Path:
+        """Record of a built image or environment: of a method, or of an engine."""
+        return self.results / "images" / (f"{method}.{engine}.json" if method is not None else f"{engine}.json")
 
     def weights(self, model: str) -> Path:
         """Folder of a model's weights, where the suite holds them itself."""
@@ -36,20 +36,16 @@ class Layout:
         """What a method asks of a model, counted for a plan."""
         return self.results / "plans" / "counts" / f"{key}.json"
 
-    def trained(self, training: ArtifactCell | str) -> Path:
+    def trained(self, training: Training | str) -> Path:
         """Published folder of a model made by a training method: manifest.json and model/."""
         return self.results / "trained" / str(training)
-
-    def memory(self, artifact: ArtifactCell | str) -> Path:
-        """Published folder of a method's memories: manifest.json and memory.jsonl."""
-        return self.results / "memories" / str(artifact)
 
     def cell(self, cell: Cell | str) -> Path:
         """Published folder: predictions.jsonl, measured.parquet, manifest.json."""
         return self.results / "cells" / str(cell)
 
     def work(self, kind: str, name: object) -> Path:
-        """Folder of an attempt under way; `kind` is cells, memories or trained."""
+        """Folder of an attempt under way; `kind` is cells or trained."""
         return self.results / "work" / kind / str(name)
 
     def status(self, kind: str, name: object) -> Path:
@@ -73,6 +69,10 @@ class Layout:
     def replies(self, model: str) -> Path:
         """Folder of a model's endpoint's answers, by content of the requests."""
         return self.results / "endpoints" / model / "replies"
+
+    def prompts(self, model: str) -> Path:
+        """Folder of what a model's endpoint was asked."""
+        return self.results / "endpoints" / model / "prompts"
 
     def requests(self, model: str, kind: str, name: object) -> Path:
         """Record of a job's requests to its model's endpoint."""

@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
+from upkeep.catalog import Catalog, Cell, Job, Training
 from upkeep.cell.engines import LANE_TOKENS, LANES
 from upkeep.cell.engines.counting import Assumed
 from upkeep.contract import Count, Manifest, ModelSpec, Positive, Record, Seconds
 from upkeep.errors import UpkeepError
-from upkeep.host.count import Say, Tally, tally
+from upkeep.host.count import Say, Tally, tally, with_arrivals
+from upkeep.host.environments import packages_of
 from upkeep.host.images import ImageRecord
 from upkeep.host.status import now
 from upkeep.identity import describe
@@ -105,10 +106,10 @@ NONE = Amounts(**dict.fromkeys(AMOUNTS, 0.0))
 
 
 class JobPlan(Record, frozen=True, kw_only=True):
-    """One cell, memory or training."""
+    """One cell or training."""
 
     job: str
-    kind: Literal["cell", "memory", "training"]
+    kind: Literal["cell", "training"]
     model: str
     plan: Amounts
     counted: str
@@ -193,7 +194,7 @@ class _Planner:
         assumed = Assumed(reply=assumptions.reply_tokens, thinking=assumptions.thinking_tokens)
         self.jobs = jobs_of(catalog, self.cells)
         asking = [job for job, kind in self.jobs.items() if kind != "training"]
-        self.tallies = tally(catalog, asking, assumed, say)
+        self.tallies = with_arrivals(tally(catalog, asking, assumed, say))
         self.manifests = {job: read_manifest(catalog, job) for job in self.jobs}
         self.speeds = speeds(catalog)
 
@@ -224,7 +225,7 @@ class _Planner:
         seconds = self.assumptions.start_s + _weight_bytes(spec) / (1e9 * self.assumptions.load_gb_s)
         return -(-jobs // self.catalog.config.cells_per_job) * seconds / jobs
 
-    def _job(self, job: Job, kind: Literal["cell", "memory", "training"]) -> JobPlan:
+    def _job(self, job: Job, kind: Literal["cell", "training"]) -> JobPlan:
         manifest = self.manifests[job]
         actual = took(self.catalog, job, manifest) if manifest else None
         if kind == "training":
@@ -258,6 +259,8 @@ class _Planner:
             hours = (found.computed + found.output) / speed / 3600 if speed else None
             plan = msgspec.structs.replace(plan, cpu_hours=hours)
             unknown += ["CPU-hours: no cell of this model has been run here yet"] * (hours is None)
+        if writer := self.catalog.asked(job).get("writer"):
+            unknown.append(f"requests to its writer {writer}: they are not counted")
         counted = "whole" if found.counted == found.records else f"{found.counted:,} of {found.records:,}"
         if found.failed:
             counted += f", {found.failed:.0%} of these failed"
@@ -327,19 +330,15 @@ class _Planner:
     def _disk(self) -> list[Disk]:
         layout, catalog = self.layout, self.catalog
         datasets = dict.fromkeys(cell.dataset for cell in self.cells)
-        images = dict.fromkeys((job.method, catalog.engine(job.method, job.model)) for job in self.jobs)
+        images = dict.fromkeys(image for job in self.jobs for image in catalog.images(job))
         models = dict.fromkeys(
-            name
-            for job in self.jobs
-            if catalog.method(job.method).model
-            for name in (job.model, catalog.embedder(job.method, job.model))
-            if name is not None
+            name for job in self.jobs for name in catalog.asked(job).values() or [job.model] if name != "none"
         )
         answers = [t for job, t in self.tallies.items() if isinstance(job, Cell)]
         written = [t.records * LINE_BYTES + t.output * CHARACTERS for t in answers if t.unknown is None]
         return [
             _disk("datasets", [_size(layout.dataset(name)) for name in datasets]),
-            _images([(engine, layout.image(method, engine)) for method, engine in images]),
+            _images([(packages_of(engine), layout.image(method, engine)) for method, engine in images]),
             _disk("weights", [self._weights_size(name) for name in models]),
             Disk(what="predictions", count=len(answers), bytes=sum(written), unknown=len(answers) - len(written)),
         ]
@@ -400,18 +399,16 @@ class _Planner:
         return said
 
 
-def jobs_of(catalog: Catalog, cells: Iterable[Cell]) -> dict[Job, Literal["cell", "memory", "training"]]:
+def jobs_of(catalog: Catalog, cells: Iterable[Cell]) -> dict[Job, Literal["cell", "training"]]:
     """A suite's cells, and before each one what has to be prepared for it; each job once."""
-    jobs: dict[Job, Literal["cell", "memory", "training"]] = {}
+    jobs: dict[Job, Literal["cell", "training"]] = {}
 
-    def add(cell: Cell) -> None:
-        if training := catalog.training_of(cell):
+    def add(job: Job) -> None:
+        if training := catalog.training_of(job):
             add_training(training)
-        if memory := catalog.artifact_of(cell):
-            jobs.setdefault(memory, "memory")
 
-    def add_training(training: ArtifactCell) -> None:
-        add(Cell(training.dataset, training.method, training.key, training.model))
+    def add_training(training: Training) -> None:
+        add(training)
         jobs.setdefault(training, "training")
 
     for cell in cells:
@@ -460,9 +457,9 @@ def _size(folder: Path) -> float | None:
 
 
 def _images(records: Sequence[tuple[str, Path]]) -> Disk:
-    """Images, by engine and record; unknown is the size of one that is not built, or is an environment in the cache.
+    """Images, by the packages below and record; unknown is the size of one that is not built, or is an environment.
 
-    Images of one engine share its layers, so beyond the smallest one only what is added counts.
+    Images that are built on the same share its layers, so beyond the smallest one only what is added counts.
     """
     sizes: dict[str, list[int]] = {}
     for engine, path in records:

@@ -1,4 +1,4 @@
-"""Reads what the suite has published: the one place that says whether a cell, a memory or a trained model counts.
+"""Reads what the suite has published: the one place that says whether a cell or a trained model counts.
 
 Scoring, report, status and the workflow ask here, so that none believes what another refuses.
 """
@@ -6,7 +6,7 @@ Scoring, report, status and the workflow ask here, so that none believes what an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from upkeep.contract import (
     BOUNDARY,
     CellDescription,
     Manifest,
-    Memory,
     Pair,
     Prediction,
     Record,
@@ -29,7 +28,7 @@ from upkeep.contract import (
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular
 from upkeep.identity import identity, plan_dataset
-from upkeep.integrity import Damaged, Stale, read_record, verify_folder
+from upkeep.integrity import Damaged, Missing, Stale, read_record, verify_folder
 from upkeep.paths import Layout
 from upkeep.validate import Refused, check_file, decode, read_lines
 
@@ -39,14 +38,12 @@ R = TypeVar("R", bound=Record)
 def folder_of(catalog: Catalog, job: Job) -> Path:
     """Where a job is published."""
     layout = Layout(catalog.results)
-    if isinstance(job, Cell):
-        return layout.cell(job)
-    return layout.trained(job) if catalog.trains(job.method) else layout.memory(job)
+    return layout.cell(job) if isinstance(job, Cell) else layout.trained(job)
 
 
 def command_of(job: Job) -> str:
     """The command that makes a job's results."""
-    return f"./upkeep {'cell' if isinstance(job, Cell) else 'artifact'} {job}"
+    return f"./upkeep {'cell' if isinstance(job, Cell) else 'model train'} {job}"
 
 
 def read_published(catalog: Catalog, job: Job) -> Manifest:
@@ -59,10 +56,7 @@ def read_published(catalog: Catalog, job: Job) -> Manifest:
         Stale: it, or an input, was made of other code, data or settings than are here now.
     """
     path = folder_of(catalog, job) / "manifest.json"
-    if isinstance(job, Cell):
-        manifest = verify_folder(path.parent, catalog.hashes)
-    else:
-        manifest = (inputs.trained if catalog.trains(job.method) else inputs.memory)(catalog, job)
+    manifest = verify_folder(path.parent, catalog.hashes) if isinstance(job, Cell) else inputs.trained(catalog, job)
     if manifest.cell != str(job):
         raise Damaged(
             "the results of another job", where=path, expected=str(job), found=manifest.cell, remedy=command_of(job)
@@ -71,11 +65,10 @@ def read_published(catalog: Catalog, job: Job) -> Manifest:
     current, parts = identity(catalog, job)
     if manifest.identity != current:
         old = manifest.identity_parts
-        artifact = "trained model" if catalog.trains(job.method) else "memory"
         raise Stale(
             "stale: made with other code, data or settings; run it again"
             if isinstance(job, Cell)
-            else f"the {artifact} was made of something else than what is there now",
+            else "the trained model was made of something else than what is there now",
             where=path,
             expected=f"identity {current}",
             found=f"identity {manifest.identity}; what differs: "
@@ -85,8 +78,25 @@ def read_published(catalog: Catalog, job: Job) -> Manifest:
     return manifest
 
 
+def predictions(catalog: Catalog, cell: Cell) -> Iterator[Prediction]:
+    """The predictions of a published cell, in the order of its probes, whether or not they count as things are now.
+
+    Raises:
+        Missing: it is not published.
+        Damaged: it is not what was written.
+    """
+    folder = folder_of(catalog, cell)
+    if not os.path.lexists(folder / "manifest.json"):
+        raise Missing("this cell is not published", where=folder, remedy=command_of(cell))
+    verify_folder(folder, catalog.hashes)
+    decoder = msgspec.json.Decoder(Prediction)
+    with open_regular(folder / "predictions.jsonl") as file:
+        for line in file:
+            yield decoder.decode(line)
+
+
 def require_fresh(catalog: Catalog, job: Job) -> None:
-    """Refuse a job whose dataset, memory or trained model was made of something else than what is there now.
+    """Refuse a job whose dataset or trained model was made of something else than what is there now.
 
     Raises:
         Missing, Damaged, Stale: as `read_published`.
@@ -100,11 +110,8 @@ def require_fresh(catalog: Catalog, job: Job) -> None:
             found=card.plan or "none",
             remedy=f"./upkeep dataset build {job.dataset}",
         )
-    cell = job if isinstance(job, Cell) else Cell(job.dataset, job.method, job.key, job.model)
-    if training := catalog.training_of(cell):
+    if training := catalog.training_of(job):
         read_published(catalog, training)
-    if artifact := catalog.artifact_of(job):
-        read_published(catalog, artifact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +204,6 @@ def _check_lines(path: Path, record: type[R], what: str) -> str:
                 match value:
                     case Prediction():
                         key: object = (value.probe_id, value.trial)
-                    case Memory():
-                        key = (value.stream, value.position)
                     case _:
                         key = count
                 if key in seen:
@@ -251,7 +256,6 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),
-    "memory.jsonl": partial(_check_jsonl, Memory, "memories"),
     "pairs.jsonl": partial(_check_jsonl, Pair, "pairs"),
     "rounds.jsonl": partial(_check_jsonl, Round, "rounds"),
 }

@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from upkeep.contract import MAX_LINE_BYTES, Memory, Prediction, Record, Retrieved
+from upkeep.contract import MAX_LINE_BYTES, Prediction, Record, Retrieved
 from upkeep.errors import UpkeepError
 from upkeep.files import MEND, open_regular
 
@@ -156,35 +156,6 @@ class Answers:
 def _nowhere(_: str, default: int) -> int:
     """The place of a document where documents are unknown."""
     return default
-
-
-@dataclass(frozen=True)
-class Memories:
-    """The memories of a method: one after each document. `heads` are the (stream, position) in their order."""
-
-    heads: Sequence[tuple[str, int]]
-    _places: dict[tuple[str, int], int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_places", {head: i for i, head in enumerate(self.heads)})
-
-    @property
-    def size(self) -> int:
-        return len(self.heads)
-
-    def name(self, key: int) -> str:
-        stream, position = self.heads[key]
-        return f"stream {stream!r}, position {position}"
-
-    def key(self, record: Memory) -> int:
-        place = self._places.get((record.stream, record.position))
-        if place is None:
-            raise Refused(
-                "fields `stream`, `position`: no such document",
-                expected="a document of the dataset",
-                found=f"{excerpt(record.stream)}, {record.position}",
-            )
-        return place
 
 
 # ---------------------------------------------------------------- one line

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from upkeep import inputs
-from upkeep.catalog import ArtifactCell, Catalog, TrainedModel
+from upkeep.catalog import Catalog, TrainedModel, Training
 from upkeep.contract import Fingerprint, ModelSpec, Sealed, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import exclusive
@@ -72,7 +72,7 @@ def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, Weights
         Damaged: a file of theirs, or their record, is not what was written.
     """
     if trained := TrainedModel.parse(model):
-        job = ArtifactCell(dataset, trained.method, trained.variant, trained.base)
+        job = Training(dataset, trained.method, trained.variant, trained.base)
         files = {name: found.sha256 for name, found in inputs.trained(catalog, job).files.items()}
         sha = hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()
         return catalog.spec(model), Weights(Layout(catalog.results).trained(job) / "model", sha)
@@ -188,7 +188,7 @@ def _make(catalog: Catalog, spec: ModelSpec, folder: Path) -> None:
         if (folder / "config.json").is_file():
             return
         runtime = detect(catalog)
-        prepared = runtime.prepare("closed_book", "transformers")
+        prepared = runtime.prepare(None, "transformers")
         building = folder.with_name(folder.name + ".partial")
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)

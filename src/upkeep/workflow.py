@@ -17,7 +17,7 @@ import msgspec
 
 from upkeep import identity, inputs, weights
 from upkeep.batches import Batch, batches
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job, TrainedModel
+from upkeep.catalog import Catalog, Cell, Job, TrainedModel, Training
 from upkeep.contract import Cluster
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
@@ -94,14 +94,11 @@ class Workflow:
     def dataset(self, name: str) -> str:
         return str(self.layout.dataset(name) / "card.json")
 
-    def image(self, method: str, engine: str) -> str:
+    def image(self, method: str | None, engine: str) -> str:
         return str(self.layout.image(method, engine))
 
     def weights(self, model: str) -> str:
         return str(self.layout.weights_record(model))
-
-    def memory(self, name: str) -> str:
-        return str(self.layout.memory(name) / "manifest.json")
 
     def trained(self, name: str) -> str:
         return str(self.layout.trained(name) / "manifest.json")
@@ -127,60 +124,53 @@ class Workflow:
     @functools.cached_property
     def prepared(self) -> list[str]:
         """Everything that could need a network: datasets, images, weights."""
-        jobs = [(cell.dataset, cell.method, cell.model) for cell in self.cells]
+        jobs: list[Job] = [*self.cells]
         for cell in self.cells:
             training = self.catalog.training_of(cell)
             while training is not None:
-                jobs.append((training.dataset, training.method, training.model))
-                training = self.catalog.training_of(Cell(training.dataset, training.method, "", training.model))
+                jobs.append(training)
+                training = self.catalog.training_of(training)
         made = str(self.layout.results / "trained")
-        files = [file for job in jobs for file in self._prepared(*job) if not file.startswith(made)]
+        files = [file for job in jobs for file in self._prepared(job) if not file.startswith(made)]
         return list(dict.fromkeys(files))
 
     # ------------------------------------------------------------ what a job needs
 
-    def _prepared(self, dataset: str, method: str, model: str) -> list[str]:
-        """Dataset, image and weights of a job."""
-        files = [self.dataset(dataset), self.image(method, self.catalog.engine(method, model))]
-        card = self.catalog.method(method)
-        if card.model:
+    def _prepared(self, job: Job) -> list[str]:
+        """Dataset, images and weights of a job."""
+        files = [self.dataset(job.dataset), *(self.image(*image) for image in self.catalog.images(job))]
+        asked = self.catalog.asked(job).values()
+        models = list(asked) if isinstance(job, Cell) or job.model == "none" else [job.model]
+        for model in models:
             trained = TrainedModel.parse(model)
             if trained:
-                files.append(self.trained(f"{dataset}/{trained.method}/{trained.variant}/{trained.base}"))
+                files.append(self.trained(f"{job.dataset}/{trained.method}/{trained.variant}/{trained.base}"))
             else:
                 files.append(self.weights(model))
-            if embedder := self.catalog.embedder(method, model):
-                files.append(self.weights(embedder))
         return files
 
     def files_of_batch(self, batch: Batch) -> list[str]:
-        """What the jobs of a batch publish."""
-        cells = [self.cell(str(c), f) for c in batch.cells for f in FILES]
-        return cells + [self.memory(str(job)) for job in batch.jobs if isinstance(job, ArtifactCell)]
+        """What the cells of a batch publish."""
+        return [self.cell(str(cell), file) for cell in batch.cells for file in FILES]
 
     def inputs_of_batch(self, batch: Batch) -> Callable[[Any], list[str]]:
-        """What the jobs of a batch are made from, but for what it makes itself; looked up when it is asked for."""
+        """What the cells of a batch are made from; looked up when it is asked for."""
 
         def inputs(wildcards: Any) -> list[str]:
-            files = dict.fromkeys(file for job in batch.jobs for file in self._inputs(job))
-            for own in self.files_of_batch(batch):
-                files.pop(own, None)
-            return list(files)
+            return list(dict.fromkeys(file for cell in batch.cells for file in self._inputs(cell)))
 
         return inputs
 
     def inputs_of_training(self, wildcards: Any) -> list[str]:
-        return self._inputs(ArtifactCell(*_names(wildcards)))
+        return self._inputs(Training(*_names(wildcards)))
 
-    def _inputs(self, job: Cell | ArtifactCell) -> list[str]:
-        files = self._prepared(job.dataset, job.method, job.model)
-        if isinstance(job, ArtifactCell):
+    def _inputs(self, job: Cell | Training) -> list[str]:
+        files = self._prepared(job)
+        if isinstance(job, Training):
             return [
                 *files,
-                self._plan(f"artifacts/{job}", identity.plan_artifact(self.catalog, job), self._counts(job)),
+                self._plan(f"trainings/{job}", identity.plan_training(self.catalog, job), self._counts(job)),
             ]
-        if artifact := self.catalog.artifact_of(job):
-            files.append(self.memory(str(artifact)))
         return [*files, self._plan(f"cells/{job}", identity.plan_identity(self.catalog, job), self._counts(job))]
 
     @functools.cached_property
@@ -231,10 +221,15 @@ class Workflow:
         return self._plan(f"datasets/{name}", identity.plan_dataset(self.catalog, name), whole)
 
     def plan_of_image(self, wildcards: Any) -> str:
-        method, engine = wildcards.method, wildcards.engine
-        plan = identity.plan_image(self.catalog, method, engine)
-        whole = _whole(lambda: read_sealed(self.layout.image(method, engine), ImageRecord, ""))
-        return self._plan(f"images/{method}.{engine}", plan, whole)
+        return self._plan_of_image(wildcards.method, wildcards.engine)
+
+    def plan_of_engine(self, wildcards: Any) -> str:
+        return self._plan_of_image(None, wildcards.engine)
+
+    def _plan_of_image(self, method: str | None, engine: str) -> str:
+        record = self.layout.image(method, engine)
+        whole = _whole(lambda: read_sealed(record, ImageRecord, ""))
+        return self._plan(f"images/{record.stem}", identity.plan_image(self.catalog, method, engine), whole)
 
     def plan_of_weights(self, wildcards: Any) -> str:
         name = wildcards.model
@@ -251,8 +246,8 @@ class Workflow:
 
     # ------------------------------------------------------------ resources
 
-    def needs(self, jobs: Iterable[Cell | ArtifactCell]) -> Needs:
-        """What a job of the workflow asks for: an engine, the cell that is at work beside it, and its embedder."""
+    def needs(self, jobs: Iterable[Cell | Training]) -> Needs:
+        """What a job of the workflow asks for: an engine, the cell that is at work beside it, and its other models."""
         jobs = list(jobs)
         model = jobs[0].model
         spec = None if model == "none" else self.catalog.spec(model)
@@ -260,9 +255,7 @@ class Workflow:
         beside = 0
         if spec is not None and not self.catalog.trains(jobs[0].method):
             beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs)
-            found = {(job, self.catalog.embedder(job.method, job.model)) for job in jobs}
-            served = [embedder_resources(self.catalog, job, name).memory_gb for job, name in found if name]
-            beside += max(served, default=0)
+            beside += max(map(self._others, jobs))
         return Needs(
             threads=max(one.cpus for one in asked),
             mem_mb=1024 * (max(one.memory_gb for one in asked) + beside),
@@ -273,12 +266,21 @@ class Workflow:
             constraint=asked[0].constraint,
         )
 
+    def _others(self, job: Job) -> int:
+        """Memory of a job's models beside its reader, in GB."""
+        catalog, asked = self.catalog, self.catalog.asked(job)
+        embedder, writer = asked.get("embedder"), asked.get("writer")
+        memory = embedder_resources(catalog, job, embedder).memory_gb if embedder else 0
+        if writer and catalog.engine(writer) is not None:
+            memory += identity.resources(catalog, job.method, writer).memory_gb
+        return memory
+
     def needs_of_training(self, wildcards: Any) -> Needs:
-        return self.needs([ArtifactCell(*_names(wildcards))])
+        return self.needs([Training(*_names(wildcards))])
 
     def resources_of_batch(self, batch: Batch) -> dict[str, Any]:
         options = self._options(lambda _: f"batch {batch.name}")
-        return {**self._resources(self.needs(batch.jobs)), "slurm_extra": options}
+        return {**self._resources(self.needs(batch.cells)), "slurm_extra": options}
 
     def resources_of_training(self) -> dict[str, Callable[..., int | str | None]]:
         def of(name: str) -> Callable[[Any], int | str | None]:

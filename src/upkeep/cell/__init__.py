@@ -6,8 +6,20 @@ This package and `upkeep.contract` are all of the suite that an image holds; it 
 Its code is part of every cell's identity.
 """
 
-from upkeep.cell.method import LLM, Answer, Context, Message, Method, Reply, Seen, Tools
-from upkeep.contract import ContextUse, Document, Gold, Memory, Pair, Probe, Retrieved, Sampling
+from upkeep.cell.method import (
+    LLM,
+    Answer,
+    Context,
+    GeneratedToken,
+    Message,
+    Method,
+    Reply,
+    ScoredToken,
+    Seen,
+    ToolCall,
+    Tools,
+)
+from upkeep.contract import ContextUse, Document, Gold, Pair, Probe, Retrieved, Sampling
 
 __all__ = [
     "LLM",
@@ -15,8 +27,8 @@ __all__ = [
     "Context",
     "ContextUse",
     "Document",
+    "GeneratedToken",
     "Gold",
-    "Memory",
     "Message",
     "Method",
     "Pair",
@@ -24,6 +36,8 @@ __all__ = [
     "Reply",
     "Retrieved",
     "Sampling",
+    "ScoredToken",
     "Seen",
+    "ToolCall",
     "Tools",
 ]

@@ -23,15 +23,18 @@ def main(arguments: list[str]) -> int:
 
     import msgspec
 
+    from upkeep.cell.command import ProgramFailed
     from upkeep.cell.engines.lockstep import EngineDied
-    from upkeep.cell.runner import run, write_usage
+    from upkeep.cell.runner import run
     from upkeep.contract import CellDescription
 
     cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
     methods = Path(arguments[1] if len(arguments) == 2 else os.environ.get("UPKEEP_METHODS", "/methods"))
     try:
         run(cell, methods, sys.stdin.buffer)
-        write_usage(Path(cell.output) / "usage.json")
+    except ProgramFailed as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
     except EngineDied as error:
         print(f"engine died: {error}", file=sys.stderr, flush=True)
         os._exit(3)  # its threads and worker processes may no longer answer
@@ -43,4 +46,7 @@ def _end(signum: int, _: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # threads of upstream code may still run, and nobody waits for them

@@ -14,14 +14,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
-from upkeep.contract import ContextUse, Document, Gold, Memory, ModelSpec, Pair, Probe, Retrieved, Sampling
+from upkeep.contract import ContextUse, Document, Gold, ModelSpec, Pair, Probe, Retrieved, Sampling
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from upkeep.cell.door import Door
     from upkeep.cell.prompts import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a function that a model asks for."""
+
+    id: str
+    """What the message with the result refers to (`tool_call_id`); unique within one probe."""
+    name: str
+    arguments: str
+    """A JSON object."""
 
 
 class Message(TypedDict):
@@ -32,7 +44,37 @@ class Message(TypedDict):
     """
 
     role: str
+    """`system`, `user`, `assistant`, or `tool` for what a call gave."""
     parts: list[str]
+    tool_calls: NotRequired[Sequence[ToolCall]]
+    """Of an assistant: the calls that it asked for, after its text."""
+    tool_call_id: NotRequired[str]
+    """Of the role `tool`: the call that this is the result of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedToken:
+    """A token of an answer with its probability among the tokens that were permitted (`schema`, `tool_choice`), before
+    penalties and temperature."""
+
+    text: str
+    """By itself; a character that several tokens make up is U+FFFD in each of them."""
+    logprob: float
+    """Natural logarithm."""
+    top: tuple[tuple[str, float], ...]
+    """The likeliest tokens at this place with their log-probabilities, likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A token of a given text with its probability after all that stands before it."""
+
+    start: int
+    end: int
+    """The characters of the continuation that it covers. The first token's `start` is negative where it begins in the
+    prompt: then it covers the prompt's last characters, too."""
+    logprob: float | None
+    """Natural logarithm; None for a text's very first token where the model puts nothing before a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +89,9 @@ class Reply:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[GeneratedToken, ...] = ()
+    """Of every generated token (reasoning, stop strings and the end token included), where they were asked for."""
 
 
 class LLM(Protocol):
@@ -56,17 +101,58 @@ class LLM(Protocol):
     """Tokens, prompt and answer together."""
     sampling: Sampling
     """The model's decoding parameters; a call overrides them explicitly."""
+    trial: int
+    """Which repetition of its probe it is for, from 0."""
 
-    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None) -> Reply:
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling | None = None,
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        tool_choice: str = "auto",
+        schema: dict[str, Any] | None = None,
+        stop: Sequence[str] = (),
+        top_logprobs: int = 0,
+    ) -> Reply:
         """Generate an answer to a chat.
+
+        Args:
+            tools: functions that the model may ask for: `{"type": "function", "function": {"name", "description",
+                "parameters"}}`, with `parameters` a JSON schema.
+            tool_choice: `auto`; `none`, which leaves the tools out; `required`: one call at least; or the name of the
+                function to call.
+            schema: JSON schema of the answer, which is constrained to it; with tools and `auto`, to it or to calls.
+            stop: strings that end the answer; what is generated from the first of them on is cut off. Reasoning counts
+                as generated.
+            top_logprobs: how many of the likeliest tokens to give for each generated one, 0 to 20; with 0 no
+                log-probabilities are given.
 
         Raises:
             PromptTooLong: the prompt and `max_tokens` do not fit into `context_length`.
+            ValueError: an option is malformed, or the model cannot do it; the message says why.
+            RuntimeError: the engine cannot do it: the chat template passes tools over, say.
         """
         ...
 
-    async def logprobs(self, prompt: str, continuation: str) -> list[float]:
-        """Log-probability (natural log) of each token of `continuation` after `prompt`."""
+    async def logprobs(self, prompt: str | Sequence[Message], continuation: str) -> list[ScoredToken]:
+        """The probability of each token of a given text after a prompt.
+
+        Prompt and continuation are tokenised together, as the model would read them; what is returned are the tokens
+        that cover any of the continuation. After a chat template that ends in a special token none of them covers any
+        of the prompt; after plain text the first one may (`ScoredToken.start`), and its probability is that of the
+        whole token after the tokens before it.
+
+        Args:
+            prompt: plain text, or a chat, which the continuation answers: it begins after the template's generation
+                prompt. Before plain text stands what the tokenizer puts there (a beginning-of-text token, or nothing).
+                Without it the first token of a text, after an empty prompt, has no probability under the model: its
+                `logprob` is None, and a mean over a text's tokens (min-k%, evolveQA B.4) leaves it out.
+
+        Raises:
+            PromptTooLong: both together do not fit into `context_length`.
+            TypeError: the model is behind an endpoint.
+        """
         ...
 
     def count(self, text: str) -> int:
@@ -106,8 +192,6 @@ class Seen:
     """
 
     documents: Sequence[Document]
-    memory: Memory | None = None
-    """For a method with a memory: its memory after the last arrived document."""
     gold: Gold | None = None
     """For the controls `gold` and `oracle` alone."""
     _by_id: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
@@ -158,6 +242,14 @@ class Answer:
     response: str | None
     retrieved: Sequence[Retrieved] = ()
     context: ContextUse = field(default_factory=ContextUse)
+    values: dict[str, float] = field(default_factory=dict)
+    """Numbers that the method measured, by name: a score of the document, the probability of a word."""
+
+
+def _door() -> Door:
+    from upkeep.cell.door import Door
+
+    return Door()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +261,8 @@ class Tools:
     embedder: Embedder | None = None
     seed: int = 0
     threads: int = 1
+    door: Door = field(default_factory=_door)
+    """For code from elsewhere, which asks models as OpenAI-compatible clients do."""
 
 
 class Method:
@@ -179,16 +273,23 @@ class Method:
         self.parameters = parameters
         self.tools = tools
 
-    async def arrive(self, documents: Sequence[Document]) -> None:
-        """Take notice of documents the moment they arrive, before any probe about them: the place to grow an index."""
+    async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
+        """Take notice of what a stream has gained since it was last asked about, before any probe about it: the place
+        to grow an index, or to keep a memory with the help of a model.
+
+        Those of several streams run side by side; of one stream, one ends before the next begins. Documents that arrive
+        together may be worked on together. What is kept is kept in this object: a container that starts again is fed
+        the same documents in the same portions, and what its model has been asked is answered from the record.
+
+        An exception makes all later probes of this stream fail; other streams go on.
+        """
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
         """Answer one probe."""
-        raise TypeError(f"{type(self).__name__} answers no probes; its artifact is used by other methods")
+        raise TypeError(f"{type(self).__name__} answers no probes; other methods run on the model that it trains")
 
-    async def remember(self, memory: str, document: Document, llm: LLM) -> str:
-        """Return the memory after one more document. Called in order of arrival; `memory` is empty at the start."""
-        raise TypeError(f"{type(self).__name__} keeps no memory")
+    async def close(self) -> None:
+        """End what the method started. Called once, when the last round is done."""
 
     def train(self, model: ModelSpec, weights: Path, pairs: Sequence[Pair], output: Path) -> None:
         """Write a new model in the transformers format to `output`, made of the one in `weights`."""

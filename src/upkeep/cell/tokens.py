@@ -10,16 +10,20 @@ the whole text are the tokens of the pieces put together; where no such place is
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upkeep.cell.method import Message
+from upkeep.cell.method import Message, ToolCall
+from upkeep.cell.toolcalls import templated
 from upkeep.contract import ModelSpec
 
+Frozen = tuple[str, tuple[str, ...], tuple[ToolCall, ...], str | None]
+"""A message's role, parts, calls, and the call that it is the result of."""
 SEGMENT_TOKENS = 1024
 """The longest segment: bounds the memory of one forward pass."""
 SHORT_PIECE = 64
@@ -43,6 +47,19 @@ class TokenPrompt:
 
     def ids(self) -> list[int]:
         return [token for segment in self.segments for token in segment]
+
+
+@dataclass(frozen=True, slots=True)
+class Scorable:
+    """A given text after a prompt, tokenised together with it."""
+
+    prompt: TokenPrompt
+    """The tokens before the first one whose probability is wanted; one at least, but for an empty text."""
+    ids: Segment[int]
+    """The tokens whose probability is wanted."""
+    spans: list[tuple[int, int]]
+    """The characters of the text that each covers, from `upkeep.cell.method.ScoredToken`. There is one more than `ids`
+    where the first token has no probability, for nothing is before it."""
 
 
 def shared_segments(a: Sequence[Segment[int]], b: Sequence[Segment[int]]) -> int:
@@ -75,6 +92,7 @@ class ChatTokens:
         # Where the tags around the reasoning are made of special tokens, these must stay in the text.
         special = {token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special}
         special.update(self.tokenizer.all_special_tokens)
+        self._before = self._put_before_a_text()
         self._skip_special = not any(token in tag for tag in spec.thinking_tags or () for token in special)
         # Keys are texts: the same document in many prompts is hashed again, but tokenised once.
         self._piece = functools.lru_cache(maxsize=4096)(self._piece_uncached)
@@ -98,45 +116,103 @@ class ChatTokens:
         """Tokens of a text, special tokens not counted."""
         return self._count(text)
 
-    def prompt(self, messages: Sequence[Message]) -> TokenPrompt:
-        """A chat as the model reads it, with the generation prompt of the template."""
-        return self._prompt(tuple((m["role"], tuple(m["parts"])) for m in messages))
+    def prompt(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> TokenPrompt:
+        """A chat as the model reads it, with the generation prompt of the template.
 
-    def plain(self, text: str) -> TokenPrompt:
-        """A text without a template."""
-        return TokenPrompt.of(self._piece(text))
+        Args:
+            tools: functions that the template shows to the model.
 
-    def segment(self, text: str) -> Segment[int]:
-        """A text, tokenised by itself, in one piece."""
-        return array("i", self.encode(text))
+        Raises:
+            ValueError: the template passes over tools, calls or their results, or calls are malformed.
+        """
+        return self._prompt(_frozen(messages), json.dumps(list(tools)) if tools else "")
+
+    def token(self, id: int) -> str:
+        """The text of one token by itself."""
+        return str(self.tokenizer.decode([id], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def stops(self, stop: Sequence[str]) -> Callable[[Sequence[int]], bool]:
+        """Tells of growing lists of generated tokens whether one of some strings has come at the end.
+
+        Only the last tokens are decoded, as many as can have to do with such a string: each has a byte at least.
+        """
+        window = max((len(one.encode()) for one in stop), default=0) + 8
+
+        def met(ids: Sequence[int]) -> bool:
+            text = self.decode(ids[-window:])
+            return any(one in text for one in stop)
+
+        return met
+
+    def scorable(self, prompt: str | Sequence[Message], continuation: str) -> Scorable:
+        """A text after a prompt, as `upkeep.cell.method.LLM.logprobs` says it.
+
+        Raises:
+            ValueError: the tokenizer does not say which characters a token covers.
+        """
+        if isinstance(prompt, str):
+            before, text, ends = self._before, prompt, [len(prompt)]
+        else:
+            before, (text, ends) = [], self._render(_frozen(prompt), "")
+        boundary, text = len(text), text + continuation
+        *cuts, last = self._cuts(text, ends)
+        pieces = [piece for a, b in itertools.pairwise([*cuts, last]) for piece in self._piece(text[a:b])]
+        found = self._offsets.encode(text[last:], add_special_tokens=False)
+        ids, boundary = found.ids, boundary - last
+        first = next((n for n, (_, end) in enumerate(found.offsets) if end > boundary), len(ids))
+        spans = [(start - boundary, end - boundary) for start, end in found.offsets[first:]]
+        if not (before or pieces or first):
+            first = 1
+        rest = array("i", ids[:first])
+        segments = [
+            array("i", before),
+            *pieces,
+            *(rest[i : i + SEGMENT_TOKENS] for i in range(0, first, SEGMENT_TOKENS)),
+        ]
+        return Scorable(TokenPrompt.of([*filter(len, segments)]), array("i", ids[first:]), spans)
+
+    def _put_before_a_text(self) -> list[int]:
+        """The special tokens that the tokenizer puts before a text, such as the one that says that a text begins."""
+        bare = self.encode("a")
+        whole: list[int] = self.tokenizer.encode("a", add_special_tokens=True)
+        return next((whole[:n] for n in range(len(whole)) if whole[n : n + len(bare)] == bare), [])
+
+    @functools.cached_property
+    def _offsets(self) -> Any:
+        """The tokenizer as it tells which characters a token covers, spaces before it included."""
+        if not self.tokenizer.is_fast:
+            raise ValueError("the model's tokenizer does not say which characters a token covers (no tokenizer.json)")
+        from tokenizers import Tokenizer
+
+        found = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        found.post_processor = None  # what it adds is added here; and it may leave spaces out of what it says
+        found.no_truncation()
+        found.no_padding()
+        return found
 
     # ------------------------------------------------------------ pieces
 
-    def _prompt_uncached(self, messages: tuple[tuple[str, tuple[str, ...]], ...]) -> TokenPrompt:
-        text, ends = self._render(messages)
-        segments: list[Segment[int]] = []
-        start = 0
-        for end in ends:
-            cut = self._cut(text, start, end)
-            if cut is not None:
-                segments.extend(self._piece(text[start:cut]))
-                start = cut
-        segments.extend(self._piece(text[start:]))
-        return TokenPrompt.of(segments)
+    def _prompt_uncached(self, messages: tuple[Frozen, ...], tools: str) -> TokenPrompt:
+        text, ends = self._render(messages, tools)
+        cuts = itertools.pairwise([*self._cuts(text, ends), len(text)])
+        return TokenPrompt.of([segment for a, b in cuts for segment in self._piece(text[a:b])])
 
-    def _render(self, messages: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[str, list[int]]:
+    def _cuts(self, text: str, ends: Sequence[int]) -> list[int]:
+        """Where the pieces of a text begin, none of them after the last of `ends`, where its parts end."""
+        cuts = [0]
+        for end in ends:
+            if (cut := self._cut(text, cuts[-1], end)) is not None:
+                cuts.append(cut)
+        return cuts
+
+    def _render(self, messages: tuple[Frozen, ...], tools: str) -> tuple[str, list[int]]:
         """The templated text, and where in it each part ends. A part that the template alters gives no such place."""
-        contents = ["".join(parts) for _, parts in messages]
-        text: str = self.tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for (role, _), content in zip(messages, contents, strict=True)],
-            chat_template=self.template,
-            tokenize=False,
-            add_generation_prompt=True,
-            **self.template_options,
-        )
+        contents = ["".join(parts) for _, parts, _, _ in messages]
+        text = self._template(messages, tools)
+        self._require_heard(messages, tools, text)
         ends: list[int] = []
         start = 0
-        for (_, parts), content in zip(messages, contents, strict=True):
+        for (_, parts, _, _), content in zip(messages, contents, strict=True):
             at = text.find(content, start)
             if at < 0:  # templates may trim
                 at = text.find(content.strip(), start) - (len(content) - len(content.lstrip()))
@@ -148,6 +224,33 @@ class ChatTokens:
                 ends.append(min(at, len(text)))
             start = ends[-1]
         return text, ends
+
+    def _template(self, messages: tuple[Frozen, ...], tools: str) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            [templated(*message) for message in messages],
+            chat_template=self.template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **({"tools": json.loads(tools)} if tools else {}),
+            **self.template_options,
+        )
+        return text
+
+    def _require_heard(self, messages: tuple[Frozen, ...], tools: str, text: str) -> None:
+        """See whether the template shows the model all that is said of tools.
+
+        Raises:
+            ValueError: it does not.
+        """
+        silent = tuple((role, parts, (), answered) for role, parts, _, answered in messages)
+        unanswered = tuple(message for message in messages if message[0] != "tool")
+        for what, there, other in (
+            ("tools", bool(tools), (messages, "")),
+            ("calls of tools", silent != messages, (silent, tools)),
+            ("what calls of tools gave", unanswered != messages, (unanswered, tools)),
+        ):
+            if there and self._template(*other) == text:
+                raise ValueError(f"the model's chat template passes over {what}: it has to be asked without")
 
     def _cut(self, text: str, start: int, end: int) -> int | None:
         """A harmless place to cut, at `end` or a little before it.
@@ -169,6 +272,12 @@ class ChatTokens:
     def _piece_uncached(self, text: str) -> tuple[Segment[int], ...]:
         ids = array("i", self.encode(text))
         return tuple(ids[i : i + SEGMENT_TOKENS] for i in range(0, len(ids), SEGMENT_TOKENS))
+
+
+def _frozen(messages: Sequence[Message]) -> tuple[Frozen, ...]:
+    return tuple(
+        (m["role"], tuple(m["parts"]), tuple(m.get("tool_calls", ())), m.get("tool_call_id")) for m in messages
+    )
 
 
 def _stop_ids(tokenizer: Any, path: Path) -> frozenset[int]:

@@ -69,8 +69,7 @@ def _by_model(context: Context, embedder: str, texts: Sequence[str]) -> np.ndarr
         raise UpkeepError(f"{embedder!r} is no embedder", where=context.where, expected="`lsa` or an embedder's id")
     record = weights.fetch(catalog, embedder)
     runtime = detect(catalog)
-    # The image of the method that retrieves by vectors has what an embedder needs.
-    prepared = runtime.prepare("rag_dense", "transformers")
+    prepared = runtime.prepare(None, "embedder-cpu")
     with tempfile.TemporaryDirectory(prefix="upkeep-") as scratch:
         given, output = Path(scratch) / "given", Path(scratch) / "output"
         for folder in (given, output):

@@ -4,7 +4,8 @@ there is first something that only it can answer.
 A container speaks to the gateway as it would to an engine (`upkeep.cell.engines.wire`). What it asks has one answer,
 whoever asks: how many tokens a prompt has, what the tokens of a text are, how a prompt goes on. So every answer is kept
 by the content of the question. Of requests that are equal, one is sent. What is sent is sent in the order in which it
-was asked, step for step, so an engine whose record is empty sees what it would see without the gateway.
+was asked, step for step, so an engine whose record is empty sees what it would see without the gateway. Prompts that a
+reply is wanted to are kept, too (`prompts`), and the container is told the key of each.
 
 Containers are hostile: what they send is bounded and typed, and whoever breaks the rules is disconnected.
 """
@@ -20,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -28,13 +29,13 @@ from msgspec import Struct
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.lockstep import EngineDied
 from upkeep.cell.engines.remote import Connection
-from upkeep.contract import Count
+from upkeep.contract import Count, Role
 from upkeep.errors import UpkeepError, kind_of
-from upkeep.gateway.record import Replies, key_of
+from upkeep.gateway.prompts import Keeper, prompt_key, reply_key
+from upkeep.gateway.record import NotRecorded, Replies, key_of
 from upkeep.host.scratch import folder_for_socket
 
 SOCKET = "engine.sock"
-Role = Literal["reader", "embedder"]
 Load = Callable[[Callable[[], bool]], Path]
 """Gives the folder with an engine's socket, after loading it; the argument says whether nobody waits any more."""
 MAX_HELD_BYTES = 2 * 2**30
@@ -46,21 +47,46 @@ MAX_KEPT = 4_000_000
 # ---------------------------------------------------------------- what a container asks, as far as it is looked into
 
 
+_NOTHING = msgspec.Raw(msgspec.msgpack.encode([]))
+
+
 class _Chat(Struct, tag="Chat", forbid_unknown_fields=True, frozen=True):
     key: Count
     messages: msgspec.Raw
+    about: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    kind: ClassVar = "chat"
+
+    @property
+    def contents(self) -> list[bytes]:
+        more = [] if self.about == self.tools == _NOTHING else [self.about, self.tools]
+        return [bytes(one) for one in (self.messages, *more)]
 
 
-class _Plain(Struct, tag="Plain", forbid_unknown_fields=True, frozen=True):
+class _ScoredChat(Struct, tag="ScoredChat", forbid_unknown_fields=True, frozen=True):
+    key: Count
+    messages: msgspec.Raw
+    continuation: msgspec.Raw
+    about: msgspec.Raw = _NOTHING
+    kind: ClassVar = "scored chat"
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [bytes(self.messages), bytes(self.continuation), bytes(self.about)]
+
+
+class _ScoredText(Struct, tag="ScoredText", forbid_unknown_fields=True, frozen=True):
     key: Count
     text: msgspec.Raw
+    continuation: msgspec.Raw
+    kind: ClassVar = "scored text"
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [bytes(self.text), bytes(self.continuation)]
 
 
 class _CountTokens(Struct, tag="CountTokens", forbid_unknown_fields=True, frozen=True):
-    text: msgspec.Raw
-
-
-class _Tokenize(Struct, tag="Tokenize", forbid_unknown_fields=True, frozen=True):
     text: msgspec.Raw
 
 
@@ -68,6 +94,8 @@ class _Decode(Struct, tag="Decode", forbid_unknown_fields=True, frozen=True):
     ids: msgspec.Raw
 
 
+_Held = _Chat | _ScoredChat | _ScoredText
+"""A question whose prompt the engine holds from then on."""
 _FINISHED = msgspec.msgpack.Decoder(wire.Finished)
 
 
@@ -136,7 +164,7 @@ class Gateway:
                 session.run()
 
     def _session(self, connection: socket.socket) -> _Session:
-        return (_ModelSession if self._role == "reader" else _EmbedderSession)(self, connection)
+        return (_EmbedderSession if self._role == "embedder" else _ModelSession)(self, connection)
 
     def connect(self) -> Connection:
         """A connection to the engine, which is new to it.
@@ -175,6 +203,10 @@ class Gateway:
         """The kept answer; of a reply of the model's none where the model is to be asked again."""
         return None if sampled and self._fresh else self._replies.get(key)
 
+    def keeper(self) -> Keeper:
+        """What keeps the prompts of a connection."""
+        return Keeper(self._replies.get, self.keep, again=self._fresh)
+
 
 @dataclass(slots=True)
 class _Prompt:
@@ -182,8 +214,8 @@ class _Prompt:
 
     content: bytes
     """What it is known by."""
-    question: _Chat | _Plain | None
-    """As it was asked; None once the engine holds it."""
+    question: _Held | None
+    """As it was asked; None once the engine holds it and a reply was wanted."""
     size: int
     """Bytes that are held here."""
     sent: int | None = None
@@ -270,7 +302,7 @@ class _ModelSession(_Session):
     """With a language model. To the engine, prompts and requests have numbers of the gateway's own: whatever numbers a
     container gives twice, no reply is taken for another request's."""
 
-    questions: Any = _Chat | _Plain | _CountTokens | _Tokenize | _Decode | wire.Step
+    questions: Any = _Held | _CountTokens | _Decode | wire.Step
 
     def __init__(self, gateway: Gateway, connection: socket.socket) -> None:
         super().__init__(gateway, connection)
@@ -284,15 +316,14 @@ class _ModelSession(_Session):
         self._next: list[wire.Generate | wire.Score] = []
         """Requests for the engine's next step."""
         self._forget: list[int] = []
+        self._keeper = gateway.keeper()
 
     def _answer(self, question: Any) -> bytes:
         match question:
-            case _Chat(_, content) | _Plain(_, content):
-                return self._hold(question, bytes(content))
+            case _Chat() | _ScoredChat() | _ScoredText():
+                return self._hold(question)
             case _CountTokens(content):
                 return self._simple("count", question, bytes(content))
-            case _Tokenize(content):
-                return self._simple("tokenize", question, bytes(content))
             case _Decode(content):
                 return self._simple("decode", question, bytes(content))
             case wire.Step():
@@ -300,12 +331,14 @@ class _ModelSession(_Session):
             case _:
                 raise AssertionError(question)
 
-    def _hold(self, question: _Chat | _Plain, content: bytes) -> bytes:
-        if len(self._prompts) >= wire.MAX_HELD or self._held_bytes + len(content) > MAX_HELD_BYTES:
+    def _hold(self, question: _Held) -> bytes:
+        contents = question.contents
+        size = sum(map(len, contents))
+        if len(self._prompts) >= wire.MAX_HELD or self._held_bytes + size > MAX_HELD_BYTES:
             raise wire.Breach(f"more than {wire.MAX_HELD:,} prompts, or {MAX_HELD_BYTES:,} bytes, are held")
-        key = key_of("chat" if isinstance(question, _Chat) else "plain", content)
+        key = prompt_key(question.kind, *contents)
         value = self._gateway.known(key)
-        prompt = _Prompt(key, question, len(content))
+        prompt = _Prompt(key, question, size)
         if value is None:
             value = self._send(prompt)
             self._gateway.keep(key, value)
@@ -320,13 +353,24 @@ class _ModelSession(_Session):
             if gone.sent is not None:
                 self._forget.append(gone.sent)
 
-    def _send(self, prompt: _Prompt) -> bytes:
-        """Have the engine hold a prompt, too."""
+    def _send(self, prompt: _Prompt, wanted: bytes = b"") -> bytes:
+        """Have the engine hold a prompt, too.
+
+        Args:
+            wanted: the key of the reply that is wanted to it, where one is.
+        """
         assert prompt.question is not None
+        try:
+            engine = self._ask_engine()
+        except EngineDied:
+            if isinstance(why := self._gateway.failure, NotRecorded):
+                asked = prompt.question
+                self._keeper.miss(str(why.where), prompt.content, asked.kind, asked.contents, wanted)
+            raise
         number = next(self._numbers)
         question: Any = msgspec.structs.replace(prompt.question, key=number)
-        value = bytes(self._ask_engine().ask(question, msgspec.Raw))
-        prompt.question, prompt.size, prompt.sent = None, 0, number
+        value = bytes(engine.ask(question, msgspec.Raw))
+        prompt.sent = number
         return value
 
     def _step(self, step: wire.Step) -> bytes:
@@ -339,27 +383,31 @@ class _ModelSession(_Session):
             finished = self._work()
         return msgspec.msgpack.encode(finished)
 
-    def _take(self, request: wire.Generate | wire.Score) -> wire.Finished | None:
+    def _take(self, request: wire.Generate | wire.Score) -> wire.Answered | None:
         """The reply to a request, if it is kept; else it is put down for the engine."""
         if (prompt := self._prompts.get(request.prompt)) is None:
             raise wire.Breach(f"no prompt {request.prompt}")
-        key = _key(prompt.content, request)
+        key = reply_key(prompt.content, request)
+        if (question := prompt.question) is not None:
+            self._keeper.keep_prompt(prompt.content, question.kind, question.contents)
+        self._keeper.keep(key, prompt.content, request)
         if (known := self._gateway.known(key, sampled=True)) is not None:
             self._tally.recorded += 1
-            return msgspec.structs.replace(_FINISHED.decode(known), number=request.number)
+            return _answered(_FINISHED.decode(known), request.number, key)
         waiting = self._waiting.setdefault(key, [])
         waiting.append(request.number)
         if len(waiting) == 1:
             if prompt.sent is None:
-                self._held_bytes -= prompt.size
-                self._send(prompt)
+                self._send(prompt, key)
             assert prompt.sent is not None
+            self._held_bytes -= prompt.size
+            prompt.question, prompt.size = None, 0
             number = next(self._numbers)
             self._sent[number] = key
             self._next.append(msgspec.structs.replace(request, number=number, prompt=prompt.sent))
         return None
 
-    def _work(self) -> list[wire.Finished]:
+    def _work(self) -> list[wire.Answered]:
         """Have the engine do a step; the replies that it brings, also to those who asked the same."""
         requests, forget = self._next[:], self._forget[:]
         self._next.clear()
@@ -370,7 +418,7 @@ class _ModelSession(_Session):
             self._tally.asked += 1
             if done.error is None:
                 self._gateway.keep(key, msgspec.msgpack.encode(msgspec.structs.replace(done, number=0)))
-            finished += [msgspec.structs.replace(done, number=number) for number in self._waiting.pop(key)]
+            finished += [_answered(done, number, key) for number in self._waiting.pop(key)]
         return finished
 
 
@@ -395,9 +443,6 @@ class _EmbedderSession(_Session):
         return msgspec.msgpack.encode([known[key] for key in keys])
 
 
-def _key(prompt: bytes, request: wire.Generate | wire.Score) -> bytes:
-    """What a reply is kept by. Greedy decoding takes no seed: all that ask get one reply."""
-    if isinstance(request, wire.Score):
-        return key_of("score", prompt, msgspec.msgpack.encode(request.continuation))
-    seed = request.seed if request.sampling.temperature else 0
-    return key_of("generate", prompt, msgspec.msgpack.encode(request.sampling), msgspec.msgpack.encode(seed))
+def _answered(done: wire.Finished, number: int, key: bytes) -> wire.Answered:
+    """A reply for the container's own number, with what it is kept by."""
+    return wire.Answered(**msgspec.structs.asdict(done) | {"number": number, "key": key})

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-from collections.abc import Sequence
-from pathlib import Path
-
 import msgspec
 
 from upkeep import weights
-from upkeep.catalog import Catalog, Job
-from upkeep.contract import EngineSettings, Resources
-from upkeep.files import digest
+from upkeep.catalog import Catalog, Cell, Job
+from upkeep.contract import EngineSettings, Resources, Role
 from upkeep.host.environments import requirement_locks
 from upkeep.host.locks import read_lock
-from upkeep.identity import MODEL, plain, tree
+from upkeep.identity import MODEL, meaning, plain, resources, tree
 
 CODE = (
     "engines/__init__.py",
     "engines/lockstep.py",
+    "engines/sampling.py",
     "engines/transformers_engine.py",
     "engines/vllm_engine.py",
     "engines/vllm_small_blocks.py",
     "tokens.py",
+    "toolcalls.py",
 )
 """The suite's code between a request and a reply, in `cell/`."""
 
@@ -33,8 +29,8 @@ PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torc
 """What computes vectors."""
 
 
-def engine_parts(catalog: Catalog, job: Job, settings: EngineSettings) -> dict[str, str]:
-    """What determines a job's model's replies, by name.
+def engine_parts(catalog: Catalog, dataset: str, model: str, settings: EngineSettings) -> dict[str, str]:
+    """What determines a model's replies, by name; a trained one is that of a dataset.
 
     Weights with tokenizer and template, what the card says of reading and decoding, the engine with its locked packages
     and its settings, the kind of device, and the meaning of our code between (comments and docstrings are no part of
@@ -43,22 +39,47 @@ def engine_parts(catalog: Catalog, job: Job, settings: EngineSettings) -> dict[s
     Raises:
         UpkeepError: the weights are not there, or not what was taken in.
     """
-    spec, found = weights.find(catalog, job.model, job.dataset)
+    spec, found = weights.find(catalog, model, dataset)
     fields = msgspec.to_builtins(spec)
     told = {name: fields[name] for name, kind in MODEL.items() if kind == "in" and name != "sampling"}
     fixed = msgspec.to_builtins(settings)
     engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}
     if not spec.gpus:
         engine["threads"] = settings.threads  # they decide in which order numbers are added
-    image = catalog.engine(job.method, job.model)
+    image = catalog.engine(model)
     return {
         "weights": found.sha256,
         "model": plain(told),
         "engine": plain(engine),
         "device": "gpu" if spec.gpus else "cpu",
         "packages": tree(catalog, "containers/base", f"containers/{image}"),
-        "code": _meaning(catalog.root / "src" / "upkeep" / "cell", CODE),
+        "code": meaning(catalog, CODE),
     }
+
+
+def engine_settings(catalog: Catalog, job: Job, model: str) -> EngineSettings:
+    """How a language model of a job is served."""
+    return EngineSettings(name=catalog.spec(model).engine, threads=resources(catalog, job.method, model).cpus)
+
+
+def served_parts(catalog: Catalog, job: Job, role: Role, model: str) -> dict[str, str]:
+    """What determines what a model in a role of a job says, by name.
+
+    Raises:
+        Missing: its weights are not here.
+    """
+    if role == "embedder":
+        return embedder_parts(catalog, job, model)
+    return engine_parts(catalog, job.dataset, model, engine_settings(catalog, job, model))
+
+
+def reader_parts(catalog: Catalog, cell: Cell) -> dict[str, str] | None:
+    """What determines the replies of a cell's model, by name; None where no engine of the suite's serves it.
+
+    Raises:
+        Missing: its weights are not here.
+    """
+    return served_parts(catalog, cell, "reader", cell.model) if catalog.engine(cell.model) is not None else None
 
 
 def embedder_resources(catalog: Catalog, job: Job, embedder: str) -> Resources:
@@ -81,30 +102,14 @@ def embedder_parts(catalog: Catalog, job: Job, embedder: str) -> dict[str, str]:
         "model": plain(told),
         "engine": plain({"name": "sentence-transformers"} | ({} if spec.gpus else {"threads": threads})),
         "device": "gpu" if spec.gpus else "cpu",
-        "packages": plain(_pins(catalog, job, {*PACKAGES, spec.location})),
-        "code": _meaning(catalog.root / "src" / "upkeep" / "cell", EMBEDDING),
+        "packages": plain(_pins(catalog, embedder, {*PACKAGES, spec.location})),
+        "code": meaning(catalog, EMBEDDING),
     }
 
 
-def _pins(catalog: Catalog, job: Job, names: set[str]) -> list[str]:
-    """The locked versions of some packages in a job's image."""
-    locks = requirement_locks(catalog, job.method, catalog.engine(job.method, job.model))
+def _pins(catalog: Catalog, model: str, names: set[str]) -> list[str]:
+    """The locked versions of some packages in the image that serves a model."""
+    engine = catalog.engine(model)
+    assert engine is not None  # it is served here, else it would have no such packages
+    locks = requirement_locks(catalog, None, engine)
     return sorted(f"{p.name}=={p.version}" for lock in locks if lock for p in read_lock(lock) if p.name in names)
-
-
-def _meaning(folder: Path, code: Sequence[str]) -> str:
-    """Hash of what our code between a request and a reply does; as in `identity.tree`, there may be none."""
-    return digest([_without_words(path.read_text("utf-8")) for name in code if (path := folder / name).is_file()])
-
-
-@functools.lru_cache(maxsize=32)
-def _without_words(source: str) -> str:
-    """A module's syntax tree without comments, layout and docstrings."""
-    parsed = ast.parse(source)
-    for node in ast.walk(parsed):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [  # type: ignore[attr-defined]
-                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-            ]
-    return ast.dump(parsed, annotate_fields=False)

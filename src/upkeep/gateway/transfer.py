@@ -13,11 +13,12 @@ from typing import IO
 from upkeep.catalog import Catalog, Cell, TrainedModel
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, write_atomically
-from upkeep.gateway.engines import embedder_parts, engine_parts
+from upkeep.gateway.engines import reader_parts, served_parts
 from upkeep.gateway.record import Replies, engines
-from upkeep.identity import describe
+from upkeep.gateway.why import why as of_predictions
 from upkeep.integrity import Missing
 from upkeep.paths import Layout
+from upkeep.published import predictions
 
 _MEMBER = re.compile(r"([0-9a-f]{64})/(engine\.json|[\w.-]+\.log)")
 
@@ -36,15 +37,18 @@ def listing(catalog: Catalog) -> Iterator[str]:
         yield f"{one.engine[:16]}  {one.model}  {package}  {count:,} entries  {size / 1e6:,.1f} MB  {state}"
 
 
-def why(catalog: Catalog, name: str) -> Iterator[str]:
+def why(catalog: Catalog, name: str, probe: str | None = None) -> Iterator[str]:
     """Which engine of the record answers a cell; where none does, what tells the nearest one from the cell's.
+
+    Args:
+        probe: of the published cell; the same of its requests, and what tells one that is not on record from them.
 
     Raises:
         UpkeepError: there is no such cell, or its model is asked otherwise.
     """
     cell = Cell.parse(name)
     catalog.check(cell)
-    wanted = _parts(catalog, cell)
+    wanted = reader_parts(catalog, cell)
     if wanted is None:
         raise UpkeepError(
             "no engine of the suite answers this cell",
@@ -56,6 +60,8 @@ def why(catalog: Catalog, name: str) -> Iterator[str]:
     replies = Replies(record, wanted, cell.model)
     if any(one.engine == replies.engine for one in known):
         yield f"answered by {replies.engine}: {len(replies):,} entries"
+        if probe is not None:
+            yield from _why_of(catalog, cell, probe)
         return
     yield f"no reply of the engine {replies.engine} is on record"
     if known:
@@ -64,6 +70,15 @@ def why(catalog: Catalog, name: str) -> Iterator[str]:
         for part, value in wanted.items():
             if near.parts.get(part) != value:
                 yield f"  {part}: {near.parts.get(part)} on record, {value} now"
+    if probe is not None:
+        yield from _why_of(catalog, cell, probe)
+
+
+def _why_of(catalog: Catalog, cell: Cell, probe: str) -> Iterator[str]:
+    found = [p for p in predictions(catalog, cell) if p.probe_id == probe]
+    if not found:
+        raise UpkeepError(f"no probe {probe!r}", where=cell, remedy=f"./upkeep show {cell} lists them")
+    yield from of_predictions(catalog, cell, found)
 
 
 def export(catalog: Catalog, target: Path) -> Iterator[str]:
@@ -149,30 +164,18 @@ def prune(catalog: Catalog) -> Iterator[str]:
         yield f"removed {one.engine[:16]}  {one.model}"
 
 
-def _parts(catalog: Catalog, cell: Cell) -> dict[str, str] | None:
-    """The engine that a cell's model runs on; None where it has none of the suite's."""
-    settings = describe(catalog, cell, 1).engine
-    if settings.name not in ("transformers", "vllm"):
-        return None
-    return engine_parts(catalog, cell, settings)
-
-
 def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
     """Engines and embedders that cells of any suite ask; models of which nobody can tell, for want of their weights."""
     found, unknown = set[str](), set[str]()
     cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
-    # Datasets and variants make no other engine; trained models differ by dataset.
-    kinds = {(c.method, c.model, c.dataset if TrainedModel.parse(c.model) else ""): c for c in sorted(cells)}
+    # Datasets make no other engine; trained models differ by dataset.
+    kinds = {(c.method, c.variant, c.model, c.dataset if TrainedModel.parse(c.model) else ""): c for c in sorted(cells)}
     for cell in kinds.values():
-        embedder = catalog.embedder(cell.method, cell.model) if cell.model != "none" else None
-        try:
-            if (parts := _parts(catalog, cell)) is not None:
-                found.add(digest(parts))
-        except Missing:
-            unknown.add(cell.model)
-        try:
-            if embedder is not None:
-                found.add(digest(embedder_parts(catalog, cell, embedder)))
-        except Missing:
-            unknown.add(embedder or "")
+        for role, model in catalog.asked(cell).items():
+            if catalog.engine(model) is None:
+                continue
+            try:
+                found.add(digest(served_parts(catalog, cell, role, model)))
+            except Missing:
+                unknown.add(model)
     return found, unknown

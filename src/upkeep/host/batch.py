@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from upkeep.batches import Batch
-from upkeep.catalog import Catalog, Job
+from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
@@ -24,26 +24,23 @@ def run_batch(
     runtime: Runtime | None = None,
     limits: Limits | None = None,
     retries: int = RETRIES,
-) -> dict[Job, Manifest]:
-    """Run and publish every job of a batch; what is published and still right is reused, and starts no engine.
+) -> dict[Cell, Manifest]:
+    """Run and publish every cell of a batch; what is published and still right is reused, and starts no engine.
 
-    A job that fails does not keep the others from running, but for those that read what it should have made.
+    A cell that fails does not keep the others from running.
 
     Raises:
         UpkeepError: some failed; the message has the reason of each. The others are published.
     """
     runtime = runtime or detect(catalog)
     limits = limits or Limits()
-    manifests: dict[Job, Manifest] = {}
-    failed: dict[Job, UpkeepError] = {}
+    manifests: dict[Cell, Manifest] = {}
+    failed: dict[Cell, UpkeepError] = {}
     log = Layout(catalog.results).log("engines", batch.name)
     # Other copies of the suite have batches of the same name.
     name = f"{batch.name}-{digest(str(catalog.results))[:8]}"
     with stoppable(), SharedEngines(name, runtime, log, limits.stall_s) as shared:
-        for job in batch.jobs:
-            if (memory := catalog.artifact_of(job)) in failed:
-                failed[job] = UpkeepError(f"{job}: the memory that it reads could not be made", where=memory)
-                continue
+        for job in batch.cells:
             try:
                 manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)
                 print(f"{job}: {manifests[job].outcomes}", flush=True)
@@ -52,7 +49,7 @@ def run_batch(
                 print(f"{job}: failed\n{error}", file=sys.stderr, flush=True)
     if failed:
         raise UpkeepError(
-            f"{len(failed)} of {len(batch.jobs)} jobs of the batch failed",
+            f"{len(failed)} of {len(batch.cells)} cells of the batch failed",
             where=batch.name,
             found="\n".join(str(error) for error in failed.values()),
             remedy=f"the same command continues: ./upkeep batch {batch.name}",

@@ -532,14 +532,11 @@ def models(catalog: Catalog, suite: str, facts: Facts) -> Iterator[Finding]:
 
 
 def models_of(catalog: Catalog, cell: Cell) -> Iterator[str]:
-    """The models whose weights or keys a cell needs: its own, or what that was trained from, and the embedder."""
-    if catalog.method(cell.method).model:
-        model = cell.model
+    """The models whose weights or keys a cell needs, of a trained one those that it was trained from."""
+    for model in catalog.asked(cell).values():
         while trained := TrainedModel.parse(model):
             model = trained.base
         yield model
-    if embedder := catalog.embedder(cell.method, cell.model):
-        yield embedder
 
 
 def _weights(catalog: Catalog, model: str, spec: ModelSpec) -> Finding:

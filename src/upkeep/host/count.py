@@ -7,7 +7,8 @@ are kept in `results/plans/counts/`, each under the hash of all that it depends 
 The sample: a dataset of up to `WHOLE` predictions is counted whole, hence exactly. Of a larger one some streams are
 taken, spread over their sizes; of each stream `KNOTS` intervals, first and last among them, each after the interval
 before it, so that what is reused from one to the next shows; of each interval its first probe, which pays for what is
-new, and a few others. Between intervals counts are interpolated by the tokens that have arrived.
+new, and a few others. Between intervals counts are interpolated by the tokens that have arrived. What is asked as
+documents arrive is counted over all documents of the chosen streams, and laid out by the number of documents.
 
 Tokens are those of the model's own tokenizer where it is at hand and the dataset is counted whole. Else bytes are
 counted, at the rate that the model's tokenizer has on the dataset's documents, or, without it, the dataset's own.
@@ -22,7 +23,7 @@ import os
 import shutil
 import subprocess
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,10 @@ import msgspec
 from upkeep import inputs, weights
 from upkeep.catalog import Catalog, Job, TrainedModel
 from upkeep.cell.engines.counting import Assumed, CountJob, Counts, Line
-from upkeep.contract import CellDescription, Count, Record, Resources, Round
+from upkeep.contract import CellDescription, Count, MethodCard, Record, Resources, Round
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file, open_regular, write_atomically
-from upkeep.host.feed import Corpus, answering, remembering
+from upkeep.host.feed import Corpus, answering
 from upkeep.host.runtimes import Launch, Runtime, detect
 from upkeep.identity import IMAGE_CODE, describe, plan_dataset, tree
 from upkeep.integrity import read_record
@@ -61,13 +62,9 @@ MAX_BYTES = 256 * 2**20
 Say = Callable[[str], None]
 
 
-class Tally(Record, frozen=True, kw_only=True):
-    """What a job asks of its model in all, over the whole dataset."""
+class Work(Record, frozen=True, kw_only=True):
+    """What is asked of a model."""
 
-    records: Count = 0
-    """Predictions, or memories."""
-    counted: Count = 0
-    """How many of them were counted; the others are inferred."""
     requests: float = 0.0
     prompt: float = 0.0
     """Prompt tokens sent."""
@@ -79,6 +76,23 @@ class Tally(Record, frozen=True, kw_only=True):
     """Pairs of a computed prompt token and a token that it attends to."""
     read: float = 0.0
     """Context tokens whose keys and values are read, summed over the generated tokens."""
+
+
+class Arrival(Work, frozen=True, kw_only=True):
+    """What is asked of a model as documents arrive."""
+
+    key: str
+    """Hash of it: cells in which it is equal ask it once."""
+
+
+class Tally(Work, frozen=True, kw_only=True):
+    """What a job asks of its model in all, over the whole dataset; without what it asks as documents arrive."""
+
+    arrival: Arrival | None = None
+    records: Count = 0
+    """Predictions."""
+    counted: Count = 0
+    """How many of them were counted; the others are inferred."""
     together: float = 0.0
     """Records of a round on average: what an engine can work on at a time."""
     own_tokens: bool = False
@@ -92,7 +106,7 @@ class Tally(Record, frozen=True, kw_only=True):
 
 
 def tally(catalog: Catalog, jobs: Iterable[Job], assumed: Assumed, say: Say = lambda _: None) -> dict[Job, Tally]:
-    """The counts of cells and memories, taken from the cache or made anew. No model is loaded, no endpoint asked.
+    """The counts of cells, taken from the cache or made anew. No model is loaded, no endpoint asked.
 
     A dataset that is not built is built. A job that cannot be counted has its reason in `unknown`.
 
@@ -113,13 +127,13 @@ def tally(catalog: Catalog, jobs: Iterable[Job], assumed: Assumed, say: Say = la
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The probes of one stream at one position, or one document of a memory."""
+    """The probes of one stream at one position."""
 
     stream: str
     arrived: int
     """Tokens of the documents that have arrived, by the dataset's tokenizer."""
     keys: tuple[str, ...]
-    """Of its lines without trials: ids of the probes in order, or the document's `stream@position`."""
+    """Ids of the probes in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +182,6 @@ def sample(intervals: Sequence[Interval], trials: int) -> Sample:
     return Sample(intervals, dict(sorted(counted.items())), frozenset(asked))
 
 
-def remembered(intervals: Sequence[Interval], streams: set[str]) -> Sample:
-    """A memory grows document by document, so all documents of some streams are counted."""
-    counted = {place: interval.keys for place, interval in enumerate(intervals) if interval.stream in streams}
-    return Sample(intervals, counted, frozenset(key for keys in counted.values() for key in keys))
-
-
 def _spread(items: Sequence[Any], n: int) -> list[Any]:
     """`n` of the items, the first and the last one among them, evenly between; all where there are fewer."""
     if len(items) <= n:
@@ -184,7 +192,7 @@ def _spread(items: Sequence[Any], n: int) -> list[Any]:
 # ---------------------------------------------------------------- from the sample to the whole
 
 _Vector = tuple[float, ...]
-_FIELDS = ("requests", "prompt", "computed", "output", "attended", "read")
+_FIELDS = Work.__struct_fields__
 
 
 def _vector(line: Line) -> _Vector:
@@ -225,6 +233,29 @@ def extrapolate(sample: Sample, lines: Iterable[Line], trials: int) -> dict[str,
                 _add(total, first_at(interval.arrived), 1)
                 _add(total, other_at(interval.arrived), len(interval.keys) * trials - 1)
     return dict(zip(_FIELDS, total, strict=True))
+
+
+def with_arrivals(tallies: Mapping[Job, Tally]) -> dict[Job, Tally]:
+    """The counts with what is asked as documents arrive, which of several cells that ask the same the first one pays:
+    the others find it in the record."""
+    paid: set[tuple[str, str]] = set()
+    found = {}
+    for job, tally in tallies.items():
+        arrival = tally.arrival
+        if arrival is not None and (job.model, arrival.key) not in paid:
+            paid.add((job.model, arrival.key))
+            sums = {field: getattr(tally, field) + getattr(arrival, field) for field in _FIELDS}
+            tally = msgspec.structs.replace(tally, **sums)
+        found[job] = tally
+    return found
+
+
+def extrapolate_arrival(lines: Iterable[Line], share: float) -> dict[str, float]:
+    """Totals by field of `Work`, where lines stand for this share of the documents."""
+    total = array("d", [0.0] * len(_FIELDS))
+    for line in lines:
+        _add(total, _vector(line), 1)
+    return {name: value / share for name, value in zip(_FIELDS, total, strict=True)}
 
 
 def _add(total: array[float], vector: _Vector, times: int) -> None:
@@ -281,24 +312,21 @@ class _Dataset:
         return Corpus.read(self.folder)
 
     @functools.cached_property
-    def documents(self) -> list[Interval]:
-        """One for each document."""
+    def arrived(self) -> list[int]:
+        """For each document, how many tokens its stream has with it."""
         from upkeep.datasets.store import read_table
 
         arrived: list[int] = []
         for document, tokens in zip(self.corpus.documents, read_table(self.folder, "documents")["tokens"], strict=True):
             arrived.append(tokens + (arrived[-1] if document.position else 0))
-        return [
-            Interval(d.stream, tokens, (f"{d.stream}@{d.position}",))
-            for d, tokens in zip(self.corpus.documents, arrived, strict=True)
-        ]
+        return arrived
 
     @functools.cached_property
     def asked(self) -> list[Interval]:
         """The intervals in which probes are asked."""
         at = itertools.groupby(self.corpus.probes, key=lambda probe: (probe.stream, probe.position))
         return [
-            Interval(stream, self.documents[self.corpus.arrived(stream, t)[1] - 1].arrived, tuple(p.id for p in probes))
+            Interval(stream, self.arrived[self.corpus.arrived(stream, t)[1] - 1], tuple(p.id for p in probes))
             for (stream, t), probes in at
         ]
 
@@ -306,7 +334,7 @@ class _Dataset:
     def tokens_per_byte(self, tokenizer: Path | None) -> float:
         """Of the dataset's documents: by its own tokenizer, or by a model's in the first documents."""
         if tokenizer is None:
-            tokens = sum(self.documents[end - 1].arrived for _, end in self.corpus.streams.values())
+            tokens = sum(self.arrived[end - 1] for _, end in self.corpus.streams.values())
             texts = [document.text for document in self.corpus.documents]
         else:
             from upkeep.datasets.tokens import load
@@ -316,38 +344,33 @@ class _Dataset:
         return tokens / max(1, sum(len(text.encode()) for text in texts))
 
     @functools.cache  # noqa: B019
-    def sample(self, task: str, trials: int) -> Sample:
-        if task == "remember":
-            return remembered(self.documents, self.sample("answer", trials).streams)
+    def sample(self, trials: int) -> Sample:
         return sample(self.asked, trials)
 
-    def together(self, task: str, trials: int) -> float:
-        if task == "answer":
-            steps = answering(self.corpus)
-            return len(self.corpus.probes) * trials / max(1, len(steps))
-        return len(self.corpus.documents) / max(1, len(remembering(self.corpus)))
+    def together(self, trials: int, card: MethodCard) -> float:
+        steps = answering(self.corpus, min_streams=card.streams)
+        return len(self.corpus.probes) * trials / max(1, len(steps))
 
-    def rounds(self, task: str, sees: Any, sample: Sample) -> Iterator[Round]:
+    def share(self, sample: Sample) -> float:
+        """Of the documents that ever arrive, those of the sample's streams."""
+        last = {interval.stream: self.corpus.arrived(interval.stream, 0)[0] for interval in sample.intervals}
+        for probe in self.corpus.probes:
+            last[probe.stream] = max(last[probe.stream], self.corpus.arrived(probe.stream, probe.position)[1])
+        sizes = {stream: end - self.corpus.streams[stream][0] for stream, end in last.items()}
+        return sum(sizes[stream] for stream in sample.streams) / max(1, sum(sizes.values()))
+
+    def rounds(self, card: MethodCard, sample: Sample) -> Iterator[Round]:
         """The rounds of a cell, with what is in the sample of each."""
-        corpus, streams = self.corpus, sample.streams
-        if task == "remember":
-            for step in remembering(corpus):
-                documents = [d for place in step.documents if (d := corpus.documents[place]).stream in streams]
-                if documents:
-                    yield Round(documents=documents, probes=[])
-            return
-        gold = corpus.gold(sees)
-        owed: list[int] = []
-        for step in answering(corpus):
-            owed += [place for place in step.documents if corpus.documents[place].stream in streams]
+        corpus, streams, gold = self.corpus, sample.streams, self.corpus.gold(card.sees)
+        for step in answering(corpus, min_streams=card.streams):
+            documents = [d for place in step.documents if (d := corpus.documents[place]).stream in streams]
             places = [place for place in step.probes if corpus.probes[place].id in sample.asked]
-            if places:
+            if documents or places:
                 yield Round(
-                    documents=[corpus.documents[place] for place in owed],
+                    documents=documents,
                     probes=[corpus.probes[place] for place in places],
                     gold=[gold[place] for place in places] if gold is not None else [],
                 )
-                owed = []
 
 
 # ---------------------------------------------------------------- running
@@ -364,8 +387,6 @@ class _Wanted:
     tokens_per_byte: float | None
     """Used where there is none."""
     own_tokens: bool
-    memory: str | None
-    """Key of the job that makes its memories."""
 
 
 class _Counting:
@@ -376,8 +397,6 @@ class _Counting:
         self.scratch = self.layout.work("counts", os.getpid())
         self.datasets: dict[str, _Dataset | str] = {}
         self.wanted: dict[str, _Wanted] = {}
-        self.shared: dict[str, _Wanted] = {}
-        """Memories that wanted jobs read, though their own counts may be known."""
         self.failures: dict[str, str] = {}
 
     def prepare(self, job: Job) -> str | Tally:
@@ -390,8 +409,6 @@ class _Counting:
         wanted = self._wanted(job, dataset)
         if self._kept(wanted.key) is None:
             self.wanted[wanted.key] = wanted
-            if wanted.memory is not None and (memory := self.catalog.artifact_of(job)):
-                self.shared[wanted.memory] = self._wanted(memory, dataset)
         return wanted.key
 
     def _dataset(self, name: str) -> _Dataset | str:
@@ -412,16 +429,14 @@ class _Counting:
         if spec.endpoint is not None:
             # What fits into its context is decided at this rate (`upkeep.cell.engines.endpoint`).
             tokenizer, rate = None, spec.endpoint.tokens_per_byte
-        elif tokenizer is None or not dataset.sample("answer", told.trials).whole:
+        elif tokenizer is None or not dataset.sample(told.trials).whole:
             tokenizer, rate = None, dataset.tokens_per_byte(tokenizer)
-        memory = None
-        if artifact := catalog.artifact_of(job):
-            memory = self._wanted(artifact, dataset).key
         key = {
             "task": told.task,
             "dataset": dataset.card.content_sha256,
             "parameters": told.parameters,
             "sees": card.sees,
+            "streams": card.streams,
             "dense": told.embedder_spec is not None,
             "engine": [told.engine.name, told.engine.prefix_cache, told.engine.options, told.engine.max_in_flight],
             "trials": told.trials,
@@ -432,9 +447,8 @@ class _Counting:
             "tokens": hash_file(tokenizer / "tokenizer.json") if tokenizer else rate,
             "assumed": msgspec.to_builtins(self.assumed),
             "code": tree(catalog, f"methods/{job.method}", *IMAGE_CODE, "src/upkeep/host/count.py"),
-            "memory": memory,
         }
-        return _Wanted(digest(key), told, tokenizer, rate, own, memory)
+        return _Wanted(digest(key), told, tokenizer, rate, own)
 
     def _tokenizer(self, model: str) -> Path | None:
         """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
@@ -456,7 +470,7 @@ class _Counting:
     def _run(self) -> None:
         runtime = detect(self.catalog)
         methods: dict[str, dict[str, _Wanted]] = {}
-        for wanted in [*self.shared.values(), *self.wanted.values()]:
+        for wanted in self.wanted.values():
             methods.setdefault(wanted.description.method, {})[wanted.key] = wanted
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
             for method, tallies in zip(
@@ -513,17 +527,15 @@ class _Counting:
 
     def _write(self, runtime: Runtime, jobs: list[_Wanted], folder: Path, output: Path, roles: dict[Path, str]) -> None:
         """Jobs and rounds as the container reads them."""
-        places = {job.key: place for place, job in enumerate(jobs)}
-        files: dict[tuple[str, str], str] = {}
+        files: dict[str, str] = {}
         told = []
         for place, job in enumerate(jobs):
             cell = job.description
-            which = (cell.dataset, cell.task)
-            if which not in files:
-                files[which] = f"rounds-{len(files)}.jsonl"
-                dataset, sees = self._built(cell.dataset), self.catalog.method(cell.method).sees
-                rounds = dataset.rounds(cell.task, sees, dataset.sample(cell.task, cell.trials))
-                (folder / files[which]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
+            if cell.dataset not in files:
+                files[cell.dataset] = f"rounds-{len(files)}.jsonl"
+                dataset = self._built(cell.dataset)
+                rounds = dataset.rounds(self.catalog.method(cell.method), dataset.sample(cell.trials))
+                (folder / files[cell.dataset]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
             told.append(
                 CountJob(
                     cell=msgspec.structs.replace(
@@ -532,8 +544,7 @@ class _Counting:
                         output=f"{runtime.path_of('output', output)}/{place}",
                     ),
                     tokens_per_byte=job.tokens_per_byte,
-                    rounds=f"{runtime.path_of('cell', folder)}/{files[which]}",
-                    memory=places[job.memory] if job.memory is not None else None,
+                    rounds=f"{runtime.path_of('cell', folder)}/{files[cell.dataset]}",
                     assumed=self.assumed,
                 )
             )
@@ -544,24 +555,28 @@ class _Counting:
         cell, dataset = job.description, self._built(job.description.dataset)
         if counts.error is not None:
             return Tally(unknown=counts.error)
-        chosen = dataset.sample(cell.task, cell.trials)
+        chosen = dataset.sample(cell.trials)
         failed = [line.error for line in counts.lines if line.error is not None]
         if failed and len(failed) == len(counts.lines):
             return Tally(unknown=f"every probe fails: {failed[0]}")
         tally = Tally(
             records=sum(len(interval.keys) for interval in chosen.intervals) * cell.trials,
             counted=sum(map(len, chosen.counted.values())) * cell.trials,
-            together=dataset.together(cell.task, cell.trials),
+            together=dataset.together(cell.trials, self.catalog.method(cell.method)),
             own_tokens=job.own_tokens,
             bytes_per_token=1 / dataset.tokens_per_byte(None),
             failed=len(failed) / max(1, len(counts.lines)),
         )
         total = extrapolate(chosen, counts.lines, cell.trials)
+        arrival = extrapolate_arrival(counts.arrivals, dataset.share(chosen))
         if cell.model_spec is not None and cell.model_spec.endpoint is not None:
             # Its rate is an upper estimate; what is expected is the dataset's own.
             likely = min(1.0, 1 / (tally.bytes_per_token * cell.model_spec.endpoint.tokens_per_byte))
-            total |= {field: total[field] * likely for field in ("prompt", "computed")}
-        return msgspec.structs.replace(tally, **total)
+            for one in (total, arrival):
+                one |= {field: one[field] * likely for field in ("prompt", "computed")}
+        # What another model is asked is no work of this one, and is not counted.
+        asked = Arrival(key=counts.arrival, **arrival) if counts.arrivals and cell.writer_spec is None else None
+        return msgspec.structs.replace(tally, arrival=asked, **total)
 
     def _built(self, name: str) -> _Dataset:
         dataset = self.datasets[name]

@@ -1,8 +1,9 @@
 """Environments for machines without a container engine, and the code that goes into images and environments alike.
 
-An environment is a virtual environment with an engine's locked wheels (`<cache>/envs/<hash>`), shared by all methods;
-what a method needs besides is a folder of its own (`<cache>/extras/<hash>`), and the suite's own code another one
-(`<cache>/code/<hash>`), so that editing a file while cells run mixes nothing. Each folder is named by the hash of what
+An environment is a virtual environment with the locked wheels of a folder of `containers/` (`<cache>/envs/<hash>`),
+shared by all that are built on it; what a method or an embedder needs besides is a folder of its own
+(`<cache>/extras/<hash>`), and the suite's own code another one (`<cache>/code/<hash>`), so that editing a file while
+cells run mixes nothing. Each folder is named by the hash of what
 it is made from and is complete where it has the file `.complete`.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from upkeep.catalog import Catalog
+from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
 from upkeep.contract import Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive, hash_file, remove
@@ -34,17 +35,17 @@ from upkeep.integrity import read_sealed, write_sealed
 def code_files(catalog: Catalog, method: str | None) -> dict[str, Path]:
     """The suite's own files inside an image, by their place in it.
 
-    `code/upkeep/...` is the cell code, `methods/<method>/...` the method without its card and its README: a variant's
-    parameters come to a cell in its description, so editing a label makes no new image.
+    `code/upkeep/...` is the cell code, `methods/<method>/...` the method without what lies beside its code
+    (`catalog.BESIDE_CODE`): a variant's parameters come to a cell in its description, so editing a label makes no new
+    image.
     """
     package = catalog.root / "src" / "upkeep"
     files = {f"code/upkeep/{name}": package / name for name in ("__init__.py", "contract.py")}
     files |= {f"code/upkeep/{p.relative_to(package).as_posix()}": p for p in _tree(package / "cell")}
     if method is not None:
         folder = catalog.root / "methods" / method
-        files |= {f"methods/{method}/{p.relative_to(folder).as_posix()}": p for p in _tree(folder)}
-        files.pop(f"methods/{method}/method.yaml", None)
-        files.pop(f"methods/{method}/README.md", None)
+        code = {p.relative_to(folder).as_posix(): p for p in _tree(folder)}
+        files |= {f"methods/{method}/{name}": path for name, path in code.items() if name not in BESIDE_CODE}
     return dict(sorted(files.items()))
 
 
@@ -58,28 +59,33 @@ def file_hashes(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def requirement_locks(catalog: Catalog, method: str | None, engine: str) -> tuple[Path, Path | None]:
-    """The locks of an engine and of a method on it (`requirements.gpu.lock` on GPUs, where the method has one).
+    """The locks of an image: of the packages that it is built on, and of those that it adds to them, if any.
+
+    Args:
+        method: the method in it; None for an engine's own.
+        engine: folder of `containers/` that it is built on, or that serves.
 
     Raises:
-        UpkeepError: there is no such image.
+        UpkeepError: there is no such image, or a lock is missing.
     """
-    folders = catalog.root / "containers"
-    lock = folders / engine / "requirements.lock"
+    lock = catalog.root / "containers" / packages_of(engine) / "requirements.lock"
     if not lock.exists():
         raise UpkeepError(f"unknown engine image {engine!r}", where=lock, expected="a lock (`upkeep image lock`)")
-    if method is None:
+    adds = catalog.root / "methods" / method if method is not None else catalog.root / "containers" / engine
+    if (method is None and engine not in EMBEDDERS) or not (adds / "requirements.in").exists():
         return lock, None
-    extras = folders / method / "requirements.lock"
-    if engine.endswith("-gpu") and (gpu := extras.with_name("requirements.gpu.lock")).exists():
-        extras = gpu
-    if not extras.exists():
+    if not (extras := adds / "requirements.lock").exists():
         raise UpkeepError(
-            f"method {method!r} has no image",
-            where=extras.parent,
-            expected="Dockerfile, requirements.in, requirements.lock",
-            remedy=f"`upkeep image lock {method}` makes the lock",
+            f"the requirements of {adds.name!r} are not locked",
+            where=extras,
+            remedy=f"`upkeep image lock {adds.name}` makes the lock",
         )
     return lock, extras
+
+
+def packages_of(engine: str) -> str:
+    """The folder of `containers/` whose packages an engine's image is built on: but for embedders, its own."""
+    return EMBEDDERS.get(engine, engine)
 
 
 # ---------------------------------------------------------------- environments
@@ -91,7 +97,7 @@ class EnvironmentRecord:
 
     python: Path
     path: tuple[Path, ...]
-    """PYTHONPATH: the suite's code, then the method's own packages."""
+    """PYTHONPATH: the suite's code, then what is added to the packages."""
     methods: Path
     digest: str
     """sha256 over the locked requirements."""
@@ -103,7 +109,7 @@ class EnvironmentRecord:
 
 
 def ensure_environment(catalog: Catalog, method: str | None, engine: str) -> EnvironmentRecord:
-    """Make whatever is missing of a method's environment.
+    """Make whatever is missing of a method's or an engine's environment.
 
     Raises:
         UpkeepError: no Python of the locked version, or wheels that cannot be had.

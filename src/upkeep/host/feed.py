@@ -9,19 +9,19 @@ from __future__ import annotations
 import functools
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from upkeep.contract import DatasetCard, Document, Gold, Memory, Pair, Probe, Round
+from upkeep.contract import DatasetCard, Document, Gold, Pair, Probe, Round
 from upkeep.errors import UpkeepError
-from upkeep.validate import Answers, Memories
+from upkeep.validate import Answers
 
 MIN_PROBES = 64
-"""Streams are packed together until a round has so many probes (documents, where a memory is made)."""
+"""Streams are packed together until a round has so many probes."""
 MAX_DOCUMENTS = 20_000
 MAX_CHARACTERS = 64 * 2**20
 """Of the documents of a round. Where more have arrived, rounds without a probe bring them first: a line of JSON is held
@@ -94,10 +94,6 @@ class Corpus:
             array("q", [end for _, end in reach]),
         )
 
-    def memories(self) -> Memories:
-        """What the memories of a method on this dataset must be."""
-        return Memories([(document.stream, document.position) for document in self.documents])
-
     def gold(self, sees: Literal["documents", "evidence", "answers"]) -> list[Gold] | None:
         """What of the answer key a method is given, in the order of the probes."""
         if sees == "documents":
@@ -139,9 +135,10 @@ class Step:
     probes: tuple[int, ...]
 
 
-def answering(corpus: Corpus, min_probes: int = MIN_PROBES) -> list[Step]:
+def answering(corpus: Corpus, min_probes: int = MIN_PROBES, min_streams: int = 1) -> list[Step]:
     """The rounds in which all probes are asked: an interval of one stream each, of further streams while there are
-    fewer than `min_probes`. A stream that is begun is in every round until its last probe."""
+    fewer than `min_probes`, or fewer streams than `min_streams`. A stream that is begun is in every round until its
+    last probe."""
     begun = dict.fromkeys((probe.stream for probe in corpus.probes), 0)
     intervals: dict[str, dict[int, list[int]]] = {stream: {} for stream in begun}
     for place, probe in enumerate(corpus.probes):
@@ -154,26 +151,20 @@ def answering(corpus: Corpus, min_probes: int = MIN_PROBES) -> list[Step]:
             lane.append(Step(tuple(range(sent, end)), tuple(probes_at[position])))
             sent = end
         lanes.append(lane)
-    return _pack(lanes, min_probes)
+    return _pack(lanes, min_probes, min_streams)
 
 
-def remembering(corpus: Corpus, min_documents: int = MIN_PROBES) -> list[Step]:
-    """The rounds in which a method remembers: one document of each of `min_documents` streams."""
-    lanes = [[Step((place,), ()) for place in range(*documents)] for documents in corpus.streams.values()]
-    return _pack(lanes, min_documents)
-
-
-def _pack(lanes: list[list[Step]], least: int) -> list[Step]:
+def _pack(lanes: list[list[Step]], min_probes: int, min_lanes: int) -> list[Step]:
     """Merge the steps of several lanes: as many lanes side by side as fill a step, each in its own order."""
     pending, active, packed = deque(map(iter, lanes)), list[Iterator[Step]](), list[Step]()
     while True:
         ready, active, steps, size = deque(active), [], list[Step](), 0
-        while ready or (pending and size < least):
+        while ready or (pending and (size < min_probes or len(steps) < min_lanes)):
             lane = ready.popleft() if ready else pending.popleft()
             if (step := next(lane, None)) is not None:
                 active.append(lane)
                 steps.append(step)
-                size += len(step.probes) or len(step.documents)
+                size += len(step.probes)
         if not steps:
             return packed
         packed.append(Step(tuple(d for s in steps for d in s.documents), tuple(p for s in steps for p in s.probes)))
@@ -187,43 +178,44 @@ class Task:
     keys: tuple[int, ...]
 
 
-def answer_tasks(
+def tasks(
     corpus: Corpus,
     trials: int,
     done: Sequence[int],
     gold: Sequence[Gold] | None = None,
-    memories: Mapping[tuple[str, int], Memory] | None = None,
+    min_streams: int = 1,
     min_probes: int = MIN_PROBES,
 ) -> Iterator[Task]:
-    """The rounds of a cell, in order. Those whose predictions are all there are skipped; their documents come with the
-    next one, or in rounds before it where they are many.
+    """The rounds of a cell, in order, from the first document on. Documents come in the same portions whatever is done
+    already, for a method may work on those that arrive together; where they are many, in rounds before the probes.
 
     Args:
-        done: for each key (probe * trials + trial) whether its prediction is there.
+        done: for each key (probe * trials + trial) whether its prediction is there; it is not asked for again.
         gold: the answer key as far as the method sees it, in the order of the probes.
-        memories: by (stream, position), for a method that reads a memory.
+        min_streams: streams side by side at least.
     """
-    owed: list[int] = []
-    for step in answering(corpus, min_probes):
-        owed += step.documents
-        keys = tuple(probe * trials + trial for probe in step.probes for trial in range(trials))
-        if all(done[key] for key in keys):
-            continue
-        probes = [corpus.probes[place] for place in step.probes]
-        heads = dict.fromkeys((probe.stream, probe.position) for probe in probes)
-        *earlier, documents = bounded(corpus.documents[place] for place in owed)
+    for step in answering(corpus, min_probes, min_streams):
+        *earlier, documents = bounded(corpus.documents[place] for place in step.documents)
         for some in earlier:
             yield Task(Round(documents=some, probes=[]), ())
+        keys = {place: range(place * trials, (place + 1) * trials) for place in step.probes}
+        asked = [place for place in step.probes if not all(done[key] for key in keys[place])]
+        probes = [corpus.probes[place] for place in asked]
+        told = [
+            (probe.id, trial)
+            for place, probe in zip(asked, probes, strict=True)
+            for trial in range(trials)
+            if done[place * trials + trial]
+        ]
         yield Task(
             Round(
                 documents=documents,
                 probes=probes,
-                gold=[gold[place] for place in step.probes] if gold is not None else [],
-                memories=[memories[head] for head in heads] if memories is not None else [],
+                gold=[gold[place] for place in asked] if gold is not None else [],
+                done=told,
             ),
-            keys,
+            tuple(key for place in asked for key in keys[place]),
         )
-        owed = []
 
 
 def bounded(documents: Iterable[Document]) -> list[list[Document]]:
@@ -238,13 +230,3 @@ def bounded(documents: Iterable[Document]) -> list[list[Document]]:
         runs[-1].append(document)
         size += len(document.text)
     return runs
-
-
-def memory_tasks(corpus: Corpus, done: Sequence[int], min_documents: int = MIN_PROBES) -> Iterator[Task]:
-    """The rounds in which memories are made; as `answer_tasks`, with the documents' places as keys."""
-    owed: list[int] = []
-    for step in remembering(corpus, min_documents):
-        owed += step.documents
-        if not all(done[place] for place in step.documents):
-            yield Task(Round(documents=[corpus.documents[place] for place in owed], probes=[]), tuple(owed))
-            owed = []

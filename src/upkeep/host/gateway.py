@@ -191,7 +191,7 @@ class _Server:
 
 def _message(number: int, reply: Reply) -> Told | Refused:
     if reply.refused is not None:
-        return Refused(number, reply.refused)
+        return Refused(number, reply.refused, reply.key)
     return Told(
         number=number,
         text=reply.text,
@@ -200,4 +200,7 @@ def _message(number: int, reply: Reply) -> Told | Refused:
         prompt=reply.prompt,
         completion=reply.completion,
         cached=reply.cached,
+        key=reply.key,
+        tool_calls=reply.tool_calls,
+        tokens=reply.tokens,
     )

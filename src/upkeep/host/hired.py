@@ -223,11 +223,11 @@ class Hired:
     def _shared(self) -> tuple[SharedEngine, Wanted]:
         """The container of local weights, and what is asked of it."""
         runtime = detect(self._catalog)
-        prepared = runtime.prepare("closed_book", self._spec.engine)
-        assert self._weights.path is not None
+        image = self._catalog.engine(self._model)
+        assert self._weights.path is not None and image is not None
         resources = self._spec.resources or Resources()
         description = _description(self._dataset, self._model, self._spec, resources)
-        wanted = Wanted(description, Path(self._weights.path), prepared, resources, self._spec.gpus)
+        wanted = Wanted(description, Path(self._weights.path), image, resources, self._spec.gpus)
         return self._stack.enter_context(SharedEngine(f"dataset-{self._dataset}", runtime, self._logs())), wanted
 
     def _logs(self) -> Path:

@@ -1,7 +1,8 @@
-"""Container images: one for each engine, and on it one for each method.
+"""Container images: one a method, without any engine in it, and one an engine, without any method.
 
-An image's tag ends with the hash of all that it is built from, so an image that exists is up to date, and editing one
-method makes one new image, in seconds. Builds have no network: the locked wheels are downloaded before.
+Each is two thin layers (packages of its own, code) on the locked packages of a folder of `containers/`, which have an
+image to themselves: so editing code makes new images in seconds. An image's tag ends with the hash of all that it is
+built from, so an image that exists is up to date. Builds have no network: the locked wheels are downloaded before.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from upkeep.contract import Count, Record, Sealed, Seconds, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive
 from upkeep.host.ask import ask
-from upkeep.host.environments import code_files, file_hashes, packages_sha, requirement_locks
+from upkeep.host.environments import code_files, file_hashes, packages_of, packages_sha, requirement_locks
 from upkeep.host.locks import lay_out, wheels
 from upkeep.host.scratch import Scratch
 from upkeep.integrity import read_sealed, write_sealed
@@ -39,15 +40,17 @@ MADE_BASE = "upkeep/base-os"
 PODMAN_PROCESSES = 32_768
 """Podman lowers its own limit of processes to this, and can give none that is higher."""
 ADDED = ("/opt/extras", "/opt/upkeep", "/methods")
-"""Where a method's image differs from its engine's."""
+"""Where an image differs from that of its packages."""
 MADE_PACKAGES = ("python3", "python3-venv", "libgomp1", "libnuma1", "libstdc++6")
 
 
 class ImageRecord(Sealed, frozen=True, kw_only=True):
-    """`results/images/<method>.<engine>.json`: what a method's cells run in."""
+    """`results/images/<method>.<engine>.json`, `results/images/<engine>.json`: what a method or an engine runs in."""
 
     method: str | None
+    """None for an engine's own."""
     engine: str
+    """Folder of `containers/`."""
     runtime: str
     tag: str | None
     """Name of the image; null for an environment."""
@@ -174,6 +177,8 @@ class ImagePlan:
     """Reference of the base image."""
     parts: dict[str, str]
     """Everything it is built from, by name, each with its hash."""
+    packages: ImagePlan | None = None
+    """The image that it is built on; None for one of packages alone."""
 
     @property
     def inputs(self) -> str:
@@ -181,17 +186,23 @@ class ImagePlan:
 
     @property
     def tag(self) -> str:
-        name = self.engine if self.method is None else f"{self.method}-{self.engine}"
+        name = self.engine if self.packages is None else f"{self.method or 'engine'}-{self.engine}"
         return f"upkeep/{name}:{self.inputs[:16]}"
 
     @property
-    def folder(self) -> Path:
-        """Where its Dockerfile lies."""
-        return self.catalog.root / "containers" / (self.engine if self.method is None else self.method)
+    def dockerfile(self) -> Path:
+        """All images with code have the same."""
+        return self.catalog.root / "containers" / ("method" if self.packages else self.engine) / "Dockerfile"
+
+    @property
+    def lock(self) -> Path | None:
+        """The packages that it adds to those of the image below."""
+        lock, extras = requirement_locks(self.catalog, self.method, self.engine)
+        return extras if self.packages else lock
 
 
 def image_for(catalog: Catalog, method: str | None, engine: str, base: str | None = None) -> ImagePlan:
-    """The image of a method on an engine, or of the engine alone.
+    """The image of a method on the packages of an engine, or of the engine itself.
 
     Args:
         base: base image in place of the pinned one of the engine's Dockerfile.
@@ -200,23 +211,22 @@ def image_for(catalog: Catalog, method: str | None, engine: str, base: str | Non
         UpkeepError: there is no such image, or its lock is missing.
     """
     lock, extras = requirement_locks(catalog, method, engine)
-    containers = catalog.root / "containers"
+    containers, below = catalog.root / "containers", packages_of(engine)
     base = base or pinned_base(catalog, engine)
     parts = {"base": base}
-    parts |= file_hashes({"engine/Dockerfile": containers / engine / "Dockerfile", "install": containers / "install"})
+    parts |= file_hashes({"engine/Dockerfile": containers / below / "Dockerfile", "install": containers / "install"})
     parts["engine/requirements.lock"] = packages_sha(lock)
-    if method is not None and extras is not None:
-        parts |= file_hashes({"method/Dockerfile": containers / method / "Dockerfile"})
-        parts["method/requirements.lock"] = packages_sha(extras)
-        parts |= file_hashes(code_files(catalog, method))
-    return ImagePlan(catalog, method, engine, base, parts)
+    packages = ImagePlan(catalog, None, below, base, parts)
+    parts = parts | file_hashes({"Dockerfile": containers / "method" / "Dockerfile"})
+    parts["requirements.lock"] = packages_sha(extras) if extras is not None else ""
+    return ImagePlan(catalog, method, engine, base, parts | file_hashes(code_files(catalog, method)), packages)
 
 
 def pinned_base(catalog: Catalog, engine: str) -> str:
     """The base image of an engine: the configured one (CPU images), else the pinned one of its Dockerfile."""
     if catalog.config.base_image and not engine.endswith("-gpu"):
         return catalog.config.base_image
-    dockerfile = catalog.root / "containers" / engine / "Dockerfile"
+    dockerfile = catalog.root / "containers" / packages_of(engine) / "Dockerfile"
     found = re.search(r"^ARG BASE=(\S+@sha256:[0-9a-f]{64})$", dockerfile.read_text(), re.M)
     if found is None:
         raise UpkeepError("no pinned base image", where=dockerfile, expected="ARG BASE=NAME@sha256:...")
@@ -314,7 +324,7 @@ def base_identity(client: Client, reference: str) -> str:
 
 
 def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Client) -> ImageRecord:
-    """Build an image where it is missing, the engine's first; returns its record.
+    """Build an image of a method or an engine where it is missing, that of its packages first; returns its record.
 
     Raises:
         UpkeepError: the base image, a wheel or the build fails; or this processor has no wheels locked.
@@ -322,7 +332,11 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
     if platform.machine() not in {"x86_64", "AMD64"}:
         raise UpkeepError("the locked wheels are for x86-64", found=platform.machine(), kind="machine")
     base = ensure_base(catalog, engine, client)
-    plan = image_for(catalog, method, engine, base_identity(client, base))
+    return _ensure(image_for(catalog, method, engine, base_identity(client, base)), base, client)
+
+
+def _ensure(plan: ImagePlan, base: str, client: Client) -> ImageRecord:
+    catalog = plan.catalog
     records = catalog.cache / "images"
     path = records / f"{plan.tag.removeprefix('upkeep/').replace(':', '-')}.{client.name}.json"
     with exclusive(records / f".{path.name}.lock"):
@@ -330,7 +344,7 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
         record = known_record(path)
         if known is not None and record is not None and record.digest == _text(known["Id"]):
             return record
-        below = ensure_image(catalog, None, engine, client) if method is not None else None
+        below = _ensure(plan.packages, base, client) if plan.packages is not None else None
         begin = time.monotonic()
         if known is None:
             print(f"upkeep: building {plan.tag}", file=sys.stderr)
@@ -339,8 +353,8 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
         assert known is not None
         held = _inventory(catalog, client, plan.tag, ["/opt/venv"] if below is None else ADDED)
         made = ImageRecord(
-            method=method,
-            engine=engine,
+            method=plan.method,
+            engine=plan.engine,
             runtime=client.name,
             tag=plan.tag,
             digest=_text(known["Id"]),
@@ -372,15 +386,14 @@ def _text(image_id: object) -> str:
 def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None) -> None:
     """Assemble the context (hard links, fixed times) and build without network."""
     catalog = plan.catalog
-    lock, extras = requirement_locks(catalog, plan.method, plan.engine)
     (catalog.cache / "wheels").mkdir(parents=True, exist_ok=True)
     with Scratch(catalog.cache) as folder:
         context = folder / "context"
-        lay_out(wheels(extras or lock, catalog.cache / "wheels"), context / "wheels")
-        files = {"Dockerfile": plan.folder / "Dockerfile", "wheels/install": catalog.root / "containers" / "install"}
-        if plan.method is not None:
+        lay_out(wheels(plan.lock, catalog.cache / "wheels") if plan.lock else {}, context / "wheels")
+        files = {"Dockerfile": plan.dockerfile, "wheels/install": catalog.root / "containers" / "install"}
+        if below is not None:
             files |= code_files(catalog, plan.method)
-            (context / "methods" / plan.method).mkdir(parents=True)
+            (context / "methods").mkdir()
         for name, path in files.items():
             (context / name).parent.mkdir(parents=True, exist_ok=True)
             (context / name).write_bytes(path.read_bytes())
@@ -397,12 +410,21 @@ def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None
             "--label",
             f"upkeep.inputs={plan.inputs}",
         ]
-        command += [*client.limits, "--build-arg", f"ENGINE={below.tag}" if below else f"BASE={base}"]
+        if below is not None:
+            command += [
+                "--build-arg",
+                f"PACKAGES={below.tag}",
+                "--build-arg",
+                f"LOCK={plan.parts['requirements.lock']}",
+            ]
+        else:
+            command += ["--no-cache", "--build-arg", f"BASE={base}"]
+        command += client.limits
         done = client.run(*command, str(context), env={"DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"})
     if done.returncode:
         raise UpkeepError(
             "image cannot be built",
-            where=plan.folder / "Dockerfile",
+            where=plan.dockerfile,
             found=done.stderr.strip()[-4000:],
             remedy="Docker needs BuildKit: install its buildx plug-in, or name another client in UPKEEP_DOCKER"
             if "buildx" in done.stderr

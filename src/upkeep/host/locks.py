@@ -1,4 +1,4 @@
-"""Hash-locked requirements (`containers/<image>/requirements.lock`) and the wheels that they name.
+"""Hash-locked requirements (`requirements.lock` in `containers/<image>/` and `methods/<method>/`) and their wheels.
 
 A lock pins every package to one version and to the sha256 of its files, and names no index: where the wheels come from
 is the business of the machine (pip's own configuration), what is in them is not.
@@ -87,24 +87,28 @@ def stale(lock: Path) -> list[str]:
 
 
 def lock(catalog: Catalog, image: str | None = None) -> list[Path]:
-    """Resolve one image's requirements, or those of all, engines before the methods that build on them.
+    """Resolve one image's or method's requirements, or those of all, in the order in which they build on each other.
 
     Returns the files written.
+
+    Raises:
+        UpkeepError: no image and no method of that name has any; or as `resolve`.
     """
+    folders = [catalog.root / "containers", catalog.root / "methods"]
     if image is not None:
-        return resolve(catalog.root / "containers" / image)
+        places = [folder / image for folder in folders]
+        return resolve(next((place for place in places if (place / "requirements.in").exists()), places[0]))
     written: dict[Path, list[Path]] = {}
 
     def visit(folder: Path) -> None:
         if folder in written:
             return
-        for source in sorted(folder.glob("requirements*.in")):
-            for engine in _constraints(source):
-                visit(engine.parent.resolve())
+        for engine in _constraints(folder / "requirements.in"):
+            visit(engine.parent.resolve())
         written[folder] = resolve(folder)
 
-    for dockerfile in sorted((catalog.root / "containers").glob("*/Dockerfile")):
-        visit(dockerfile.parent.resolve())
+    for source in sorted(source for folder in folders for source in folder.glob("*/requirements.in")):
+        visit(source.parent.resolve())
     return [path for paths in written.values() for path in paths]
 
 
@@ -114,25 +118,26 @@ def _constraints(source: Path) -> list[Path]:
 
 
 def resolve(folder: Path) -> list[Path]:
-    """Write the lock of every `requirements*.in` of one image's folder; returns the files written.
+    """Write the lock of a folder's `requirements.in`; returns the files written.
 
-    `-c FILE` lines constrain to other images' locks. For a method these are the engines that it runs on: what every
-    one of them has at the same version is left out of the method's lock. A pin to a local build (`torch==2.13.0+cpu`)
-    is locked as the plain version with the local build's hashes; the registry's own build and what that needs are
-    locked in `requirements.registry.lock`, for machines that know no index with the local build.
+    `-c FILE` lines constrain to other images' locks. Where a folder has no Dockerfile (methods, embedders), these
+    are what it may be built on: what all of them have at the same version is left out of its lock. A pin to a local
+    build (`torch==2.13.0+cpu`) is locked as the plain version with the local build's hashes; the registry's own build
+    and what that needs are locked in `requirements.registry.lock`, for machines that know no index with the local
+    build.
 
     Raises:
         UpkeepError: uv is missing, or finds no solution.
     """
-    sources = sorted(folder.glob("requirements*.in"))
-    if not sources:
+    source = folder / "requirements.in"
+    if not source.exists():
         raise UpkeepError("no requirements", where=folder, expected="requirements.in")
-    return [lock for source in sources for lock in _resolve(source)]
+    return list(_resolve(source))
 
 
 def _resolve(source: Path) -> Iterator[Path]:
     engines = _constraints(source)
-    method = "ARG ENGINE" in (source.parent / "Dockerfile").read_text()
+    adds = not (source.parent / "Dockerfile").exists()
     excludes = source.parent / "excludes.in"
     inputs = [source, *([excludes] if excludes.exists() else [])]
     header = "# Made by `upkeep image lock`. Do not edit.\n" + "".join(
@@ -153,13 +158,13 @@ def _resolve(source: Path) -> Iterator[Path]:
                     expected=f"{pin.name}=={public}+...",
                     remedy="name a folder or page that has it in PIP_FIND_LINKS",
                 )
-            if public == pin.version or method:
+            if public == pin.version or adds:
                 pins.append(Pin(pin.name, public, pin.hashes))
                 continue
             pins.append(Pin(pin.name, public, pin.hashes))
             extra += _compile_text(f"{pin.name}=={public}")
     have = [{(p.name, p.version) for p in read_lock(engine)} for engine in engines]
-    if method and have:
+    if adds and have:
         shared = set.intersection(*have)
         pins = [p for p in pins if (p.name, p.version) not in shared]
 

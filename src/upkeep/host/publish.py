@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from upkeep.contract import Manifest, Memory, Prediction, Usage
+from upkeep.contract import Manifest, Prediction, Usage
 from upkeep.errors import UpkeepError
 from upkeep.files import exchange, kind_of_file, open_regular, remove, sync
 from upkeep.integrity import fingerprint, write_sealed
-from upkeep.validate import Answers, Memories, check_file, excerpt
+from upkeep.validate import Answers, check_file, excerpt
 
 MODEL_FILES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """What is taken over of a trained model: data alone. Pickles run code when they are read."""
@@ -86,31 +86,6 @@ def _write_measured(columns: dict[str, list[object]], path: Path) -> None:
     content = io.BytesIO()
     pl.DataFrame(columns, schema=schema).write_parquet(content)
     path.write_bytes(content.getbuffer())
-
-
-def publish_memories(
-    source: Path, scope: Memories, draft: Manifest, staging: Path, target: Path, limit: int
-) -> Manifest:
-    """Publish memory.jsonl, in the order of the documents, and manifest.json; as `publish_cell`."""
-    copied = _copy_aside(source, staging, limit)
-    index = check_file(copied, Memory, scope)
-    index.require_complete()
-    folder = _empty(staging / "folder")
-    decoder, encoder = msgspec.json.Decoder(Memory), msgspec.json.Encoder()
-    usage, errors = [0, 0, 0], 0
-    with (folder / "memory.jsonl").open("wb") as file:
-        for line in index.lines_in_order():
-            memory = decoder.decode(line)
-            file.write(encoder.encode(memory) + b"\n")
-            errors += memory.error is not None
-            used = memory.usage
-            usage = [a + b for a, b in zip(usage, (used.prompt, used.completion, used.calls), strict=True)]
-    manifest = msgspec.structs.replace(
-        draft,
-        outcomes={"remembered": scope.size - errors, "error": errors},
-        usage=Usage(prompt=usage[0], completion=usage[1], calls=usage[2]),
-    )
-    return _finish(folder, manifest, staging, target)
 
 
 def publish_model(source: Path, draft: Manifest, staging: Path, target: Path, limit: int) -> Manifest:

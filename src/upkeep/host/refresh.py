@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from upkeep.batches import batches
-from upkeep.catalog import Catalog, Job
+from upkeep.catalog import Catalog, Cell
 from upkeep.errors import UpkeepError
 from upkeep.gateway.record import NotRecorded
 from upkeep.host.runtimes import detect
@@ -16,13 +16,13 @@ from upkeep.published import standing
 
 @dataclass
 class Refreshed:
-    """What became of a suite's cells, and of the memories and models that they read."""
+    """What became of a suite's cells."""
 
-    current: list[Job] = field(default_factory=list)
-    replayed: list[Job] = field(default_factory=list)
-    left: dict[Job, str] = field(default_factory=dict)
+    current: list[Cell] = field(default_factory=list)
+    replayed: list[Cell] = field(default_factory=list)
+    left: dict[Cell, str] = field(default_factory=dict)
     """Those that want a model; the reason."""
-    failed: dict[Job, UpkeepError] = field(default_factory=dict)
+    failed: dict[Cell, UpkeepError] = field(default_factory=dict)
 
     def summary(self) -> str:
         """A line for each kind that there is, then one for each job that is left or failed."""
@@ -43,26 +43,28 @@ def refresh(
         UpkeepError: there is no such suite, or no runtime.
     """
     runtime = runtime or detect(catalog)
+    cells = [cell for batch in batches(catalog, catalog.cells(catalog.suite(suite))) for cell in batch.cells]
+    return replay(catalog, cells, runtime, say)
+
+
+def replay(catalog: Catalog, cells: Iterable[Cell], runtime: Runtime, say: Callable[[str], None] = print) -> Refreshed:
+    """As `refresh`, of some cells."""
     found = Refreshed()
-    for batch in batches(catalog, catalog.cells(catalog.suite(suite))):
-        for job in batch.jobs:
-            if standing(catalog, job).manifest is not None:
-                found.current.append(job)
-                continue
-            if (model := catalog.training_of(job)) is not None and standing(catalog, model).manifest is None:
-                found.left[job] = f"its model is to be trained: {model}"
-                continue
-            if (memory := catalog.artifact_of(job)) in {**found.left, **found.failed}:
-                found.left[job] = f"it reads the memory {memory}"
-                continue
-            try:
-                run_cell(catalog, job, runtime=runtime, ask="nothing")
-            except NotRecorded as unknown:
-                found.left[job] = unknown.problem
-            except UpkeepError as error:
-                found.failed[job] = error
-                say(f"{job}: failed\n{error}")
-            else:
-                found.replayed.append(job)
-                say(f"{job}: replayed")
+    for cell in cells:
+        if standing(catalog, cell).manifest is not None:
+            found.current.append(cell)
+            continue
+        if (model := catalog.training_of(cell)) is not None and standing(catalog, model).manifest is None:
+            found.left[cell] = f"its model is to be trained: {model}"
+            continue
+        try:
+            run_cell(catalog, cell, runtime=runtime, ask="nothing")
+        except NotRecorded as unknown:
+            found.left[cell] = unknown.problem
+        except UpkeepError as error:
+            found.failed[cell] = error
+            say(f"{cell}: failed\n{error}")
+        else:
+            found.replayed.append(cell)
+            say(f"{cell}: replayed")
     return found

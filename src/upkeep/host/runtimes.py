@@ -58,13 +58,13 @@ FIXED = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "USER": "cell", "LOGNAME": 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A method's image or environment, ready to start cells."""
+    """The image or environment of a method or an engine, ready to start."""
 
     record: ImageRecord
     environment: EnvironmentRecord | None = None
     """For the plain process."""
     files: tuple[Path, ...] = ()
-    """For Apptainer: the engine's SIF, and what is laid over it."""
+    """For Apptainer: the SIF of its packages, and what is laid over it."""
 
     def describe(self) -> str:
         place = self.record.tag or "environment"
@@ -189,18 +189,19 @@ class Runtime(ABC):
         return f"{self.name} ({self.reason})"
 
     def prepare(self, method: str | None, engine: str) -> Prepared:
-        """Make a method's image or environment where it is missing, and write its record to `results/images/`.
+        """Make an image or environment where it is missing, and write its record to `results/images/`.
 
-        `method` None is the engine alone, for tools.
+        Args:
+            method: the method in it; None for an engine's own.
+            engine: the folder of `containers/` that it is built on.
 
         Raises:
             UpkeepError: it cannot be made.
         """
         prepared = self._prepare(method, engine)
-        if method is not None:
-            path = Layout(self.catalog.results).image(method, engine)
-            if known_record(path) != sealed(prepared.record):
-                write_sealed(path, prepared.record)
+        path = Layout(self.catalog.results).image(method, engine)
+        if known_record(path) != sealed(prepared.record):
+            write_sealed(path, prepared.record)
         return prepared
 
     def has_base(self) -> bool:

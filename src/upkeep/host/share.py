@@ -17,9 +17,9 @@ from typing import Protocol
 
 import msgspec
 
-from upkeep.contract import CellDescription, Resources
+from upkeep.contract import CellDescription, Resources, Role
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import SOCKET, Role
+from upkeep.gateway.cells import SOCKET
 from upkeep.gateway.record import Replies
 from upkeep.host.runtimes import Handle, Launch, Prepared
 from upkeep.host.scratch import Scratch, place_for_socket
@@ -33,6 +33,8 @@ END_S = 20.0
 
 class Starter(Protocol):
     """What is needed of a runtime."""
+
+    def prepare(self, method: str | None, engine: str) -> Prepared: ...
 
     def path_of(self, role: str, path: Path) -> str: ...
 
@@ -49,8 +51,8 @@ class Wanted:
     """The cell's; its engine settings and its model are the engine's."""
     weights: Path | None
     """None where a package of the image carries them."""
-    prepared: Prepared
-    """An image with the engine: that of the first cell's method."""
+    image: str
+    """What serves it: a folder of `containers/`."""
     resources: Resources
     gpus: int
     module: str = "upkeep.cell.engines.serve"
@@ -59,7 +61,7 @@ class Wanted:
     def same_engine(self, other: Wanted) -> bool:
         """Whether one engine serves both."""
         mine, yours = self.description, other.description
-        ours, theirs = (self.module, self.weights), (other.module, other.weights)
+        ours, theirs = (self.image, self.module, self.weights), (other.image, other.module, other.weights)
         return (mine.engine, mine.model_spec, *ours) == (yours.engine, yours.model_spec, *theirs)
 
 
@@ -105,6 +107,8 @@ class SharedEngine:
         self._runtime, self._patience = runtime, patience_s
         self._wanted: Wanted | None = None
         self._handle: Handle | None = None
+        self.prepared: Prepared | None = None
+        """What it runs in, or ran in before it ended."""
         self._made = Scratch(place_for_socket(f"99/{SOCKET}"))
         self._scratch = self._made.path
         self._scratch.chmod(0o755)
@@ -156,6 +160,7 @@ class SharedEngine:
         return self._ended()
 
     def _start(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
+        self.prepared = self._runtime.prepare(None, wanted.image)
         self._starts += 1
         self._output = self._scratch / str(self._starts)
         self._output.mkdir()
@@ -172,7 +177,7 @@ class SharedEngine:
         (cell / "cell.json").chmod(0o644)
         self._wanted = wanted
         self._handle = self._runtime.start(
-            wanted.prepared,
+            self.prepared,
             Launch(
                 name=self.name,
                 inputs={"cell": cell} | ({} if wanted.weights is None else {"model": wanted.weights}),

@@ -1,9 +1,9 @@
 """SIF images for Apptainer, made without root and without Docker.
 
-An engine is one SIF file, shared by all methods and by all who use the cache. What a method adds (its packages, the
-cell code, its own files) is a small squashed file, laid over the engine read-only when a cell starts. Both are named by
-the hash of all that they are built from, appear at once and complete, and have fixed times and owners: the same base
-and the same locks give the same bytes.
+The packages of a folder of `containers/` are one SIF file, shared by all images that are built on them and by all who
+use the cache. What an image adds (further packages, the cell code, the method's files) is a small squashed file, laid
+over the SIF read-only when a container starts. Both are named by the hash of all that they are built from, appear at
+once and complete, and have fixed times and owners: the same base and the same locks give the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Count, Record, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive, hash_file, write_atomically
-from upkeep.host.environments import code_files, requirement_locks
+from upkeep.host.environments import code_files
 from upkeep.host.images import (
     ADDED,
     EPOCH,
@@ -361,9 +361,9 @@ def _make_base(target: Path) -> None:
 def ensure_sif(
     catalog: Catalog, method: str | None, engine: str, client: Client
 ) -> tuple[ImageRecord, tuple[Path, ...]]:
-    """Build an engine's SIF, and a method's layer on it, where they are missing.
+    """Build the SIF of an image's packages, and the layer of an image on it, where they are missing.
 
-    Returns the record and the files: the SIF, and where there is a method its layer.
+    Returns the record and the files: the SIF and the layer.
 
     Raises:
         UpkeepError: the base image, a wheel or the build fails; a file is not what was built; or this processor has no
@@ -372,10 +372,14 @@ def ensure_sif(
     if platform.machine() not in {"x86_64", "AMD64"}:
         raise UpkeepError("the locked wheels are for x86-64", found=platform.machine(), kind="machine")
     base = ensure_base_sif(catalog, engine, client)
-    plan = image_for(catalog, method, engine, base.identity)
+    return _ensure(image_for(catalog, method, engine, base.identity), base, client)
+
+
+def _ensure(plan: ImagePlan, base: Base, client: Client) -> tuple[ImageRecord, tuple[Path, ...]]:
+    catalog = plan.catalog
+    below, files = _ensure(plan.packages, base, client) if plan.packages is not None else (None, ())
     # How a file is squashed is an input of it, too.
     plan = replace(plan, parts=plan.parts | {"sif": digest([SQUASH, DATA])})
-    below, files = ensure_sif(catalog, None, engine, client) if method is not None else (None, ())
     target = catalog.cache / "sif" / _file_name(plan)
     files = (*files, target)
     path = catalog.cache / "images" / f"{target.name}.json"
@@ -390,15 +394,15 @@ def ensure_sif(
             with Scratch(target.parent) as temporary:
                 partial = temporary / target.name
                 if below is None:
-                    _build_engine(plan, base, client, partial)
+                    _build_packages(plan, base, client, partial)
                 else:
                     _build_layer(plan, files[0], client, partial)
                 seal(partial, target)
         held = inventory(catalog, client, files, ["/opt/venv"] if below is None else ADDED)
         seals = _seals(files)
         made = ImageRecord(
-            method=method,
-            engine=engine,
+            method=plan.method,
+            engine=plan.engine,
             runtime="apptainer",
             tag=" + ".join(file.name for file in files),
             digest=_digest(seals),
@@ -420,7 +424,7 @@ def _seals(files: Sequence[Path]) -> list[Seal]:
 
 
 def _digest(seals: Sequence[Seal]) -> str:
-    """Of an engine the hash of its file; of a method, one over those of both files."""
+    """Of packages alone the hash of their file; of an image, one over those of both files."""
     return f"sha256:{seals[0].sha256 if len(seals) == 1 else digest([each.sha256 for each in seals])}"
 
 
@@ -433,12 +437,10 @@ def _known(path: Path, files: Sequence[Path]) -> ImageRecord | None:
 
 
 def _file_name(plan: ImagePlan) -> str:
-    return plan.tag.removeprefix("upkeep/").replace(":", "-") + (".sif" if plan.method is None else ".sqsh")
+    return plan.tag.removeprefix("upkeep/").replace(":", "-") + (".sif" if plan.packages is None else ".sqsh")
 
 
-def _build_engine(plan: ImagePlan, base: Base, client: Client, target: Path) -> None:
-    catalog = plan.catalog
-    lock, _ = requirement_locks(catalog, None, plan.engine)
+def _build_packages(plan: ImagePlan, base: Base, client: Client, target: Path) -> None:
     with Scratch() as folder:
         root = folder / "root"
         _check(client.run("build", "--disable-cache", "--sandbox", root, base.source), base.reference)
@@ -448,20 +450,17 @@ def _build_engine(plan: ImagePlan, base: Base, client: Client, target: Path) -> 
             shutil.rmtree(unwanted) if unwanted.is_dir() else unwanted.unlink(missing_ok=True)
         (root / "opt" / "venv").mkdir(parents=True)
         install = "python3 -m venv /opt/venv && PATH=/opt/venv/bin:$PATH sh /wheels/install"
-        _install(catalog, client, folder, lock, [root], {"/opt/venv": root / "opt" / "venv"}, install)
+        _install(plan, client, folder, [root], {"/opt/venv": root / "opt" / "venv"}, install)
         write_sif(root, target, plan.inputs)
 
 
-def _build_layer(plan: ImagePlan, engine: Path, client: Client, target: Path) -> None:
-    catalog = plan.catalog
-    _, extras = requirement_locks(catalog, plan.method, plan.engine)
-    assert extras is not None
+def _build_layer(plan: ImagePlan, packages: Path, client: Client, target: Path) -> None:
     with Scratch() as folder:
         root = folder / "root"
         places = {name: root / name[1:] for name in ADDED}
         for place in places.values():
             place.mkdir(parents=True)
-        for name, path in code_files(catalog, plan.method).items():
+        for name, path in code_files(plan.catalog, plan.method).items():
             copy = root / name.replace("code/", "opt/upkeep/", 1)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
@@ -469,28 +468,22 @@ def _build_layer(plan: ImagePlan, engine: Path, client: Client, target: Path) ->
             path.chmod(0o755 if path.is_dir() else 0o644)
         compiled = f"{PYTHON} -m compileall -q --invalidation-mode unchecked-hash /opt/upkeep /methods"
         install = f"PATH=/opt/venv/bin:$PATH sh /wheels/install /opt/extras && {compiled}"
-        _install(catalog, client, folder, extras, [engine], places, install)
+        _install(plan, client, folder, [packages], places, install)
         squash(root, target)
 
 
 def _install(
-    catalog: Catalog,
-    client: Client,
-    folder: Path,
-    lock: Path,
-    image: Sequence[Path],
-    places: Mapping[str, Path],
-    script: str,
+    plan: ImagePlan, client: Client, folder: Path, image: Sequence[Path], places: Mapping[str, Path], script: str
 ) -> None:
     """Run the Dockerfiles' commands in a container without network, with `places` to write to."""
-    lay_out(wheels(lock, catalog.cache / "wheels"), folder / "wheels")
-    shutil.copyfile(catalog.root / "containers" / "install", folder / "wheels" / "install")
+    lay_out(wheels(plan.lock, plan.catalog.cache / "wheels") if plan.lock else {}, folder / "wheels")
+    shutil.copyfile(plan.catalog.root / "containers" / "install", folder / "wheels" / "install")
     (folder / "work").mkdir()
     binds = {"/wheels:ro": folder / "wheels", "/tmp": folder / "work", **places}
     options = [word for place, path in binds.items() for word in ("--bind", f"{path}:{place}")]
     variables = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
     done = client.run("exec", *CONTAINED, *options, "--cwd", "/tmp", *image, "sh", "-c", script, env=variables)
-    _check(done, lock)
+    _check(done, plan.lock or plan.dockerfile)
 
 
 def _check(done: subprocess.CompletedProcess[str], where: object) -> None:
@@ -501,9 +494,9 @@ def _check(done: subprocess.CompletedProcess[str], where: object) -> None:
 
 
 def overlays(files: Sequence[Path]) -> list[str]:
-    """The last words of a command: what is laid over the engine, and the engine."""
-    engine, *layers = map(str, files)
-    return [word for layer in layers for word in ("--overlay", f"{layer}:ro")] + [engine]
+    """The last words of a command: what is laid over the packages, and those."""
+    packages, *layers = map(str, files)
+    return [word for layer in layers for word in ("--overlay", f"{layer}:ro")] + [packages]
 
 
 def inventory(catalog: Catalog, client: Client, files: Sequence[Path], folders: Sequence[str]) -> Inventory:

@@ -1,36 +1,35 @@
-"""Runs a cell or prepares an artifact: checks, starts the container, feeds it, watches it, publishes what it made.
+"""Runs a cell or trains a model: checks, starts the container, feeds it, watches it, publishes what it made.
 
 What a container writes is taken over line by line, as soon as it is checked, into a file of the host's own, which no
-container ever has. So whenever either of the two is killed, what the host has accepted is good in itself, and the next
-attempt is given a copy of it to continue from, in a folder that nothing left over from before can write to.
+container ever has. So whenever either of the two is killed, what the host has accepted is good in itself. The next
+attempt begins in an empty folder: it is fed all documents again, and asked for what is missing alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from upkeep import inputs, weights
-from upkeep.catalog import ArtifactCell, Catalog, Cell, Job
+from upkeep.catalog import Catalog, Cell, Job
 from upkeep.contract import (
     Attempt,
     CellDescription,
-    Count,
     EngineSettings,
     Environment,
     Manifest,
-    Memory,
     Prediction,
     Record,
+    Reported,
     Resources,
+    Role,
     Sealed,
     Spent,
     Usage,
@@ -40,13 +39,12 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.files import digest, locked, open_regular, remove, storing
-from upkeep.gateway.cells import Role
-from upkeep.gateway.engines import embedder_parts, embedder_resources, engine_parts
+from upkeep.gateway.engines import embedder_resources, engine_settings, served_parts
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host import publish, slurm
 from upkeep.host.collected import Collected
 from upkeep.host.endpoints.terms import endpoint_version, require_endpoint
-from upkeep.host.feed import Corpus, Task, answer_tasks, memory_tasks, worked_examples
+from upkeep.host.feed import Corpus, Task, tasks, worked_examples
 from upkeep.host.gpus import require_gpus
 from upkeep.host.lifeline import patience_s, stoppable
 from upkeep.host.runtimes import Handle, Launch, Prepared, detect
@@ -58,16 +56,16 @@ from upkeep.identity import describe, identity, resources
 from upkeep.integrity import read_sealed, write_sealed
 from upkeep.paths import Layout
 from upkeep.published import command_of, folder_of, require_fresh, standing
-from upkeep.validate import Refused, Scope, check_file, decode
+from upkeep.validate import Refused, Scope, decode
 
 R = TypeVar("R", bound=Record)
 
-Kind = Literal["cells", "memories", "trained"]
+Kind = Literal["cells", "trained"]
 
 RETRIES = 2
 """Further attempts after one that ended early but got further than the one before."""
 MINUTE_S = 60.0
-SOCKETS: dict[Role, str] = {"reader": "engine", "embedder": "embedder"}
+SOCKETS: dict[Role, str] = {"reader": "engine", "writer": "writer", "embedder": "embedder"}
 """What the folders with the sockets of models are among a container's inputs."""
 TOLD = 20
 """Answers that differ from those before, of a cell, which are named."""
@@ -101,7 +99,7 @@ def run_cell(
     shared: SharedEngines | None = None,
     ask: Asking | None = None,
 ) -> Manifest:
-    """Run a cell (or make a memory, or train a model) and publish it; what is published of the same identity is reused.
+    """Run a cell (or train a model) and publish it; what is published of the same identity is reused.
 
     An interrupted run is continued after its last whole line, whatever interrupted it.
 
@@ -123,7 +121,7 @@ def run_cell(
 def traces(catalog: Catalog, job: Job) -> list[Path]:
     """The files that change as a job gets on."""
     made = _Job(catalog, job)
-    return [made.work / "predictions.jsonl", made.work / "memory.jsonl", made.target / "manifest.json"]
+    return [made.work / "predictions.jsonl", made.target / "manifest.json"]
 
 
 # ---------------------------------------------------------------- the job
@@ -139,21 +137,8 @@ class _State(Sealed, frozen=True, kw_only=True):
     hardware: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Fact = Annotated[str, Meta(max_length=1000)] | Count | bool | list[Annotated[str, Meta(max_length=1000)]] | None
-"""What a container may say of its machine."""
-
-
-class _Reported(Record, frozen=True, kw_only=True):
-    """`engine.json`, as a container reports what it runs with."""
-
-    engine: str
-    engine_version: str
-    packages: dict[str, str]
-    hardware: dict[str, Fact]
-
-
 class _Job:
-    """One cell or artifact from its inputs to its publication."""
+    """One cell or training from its inputs to its publication."""
 
     def __init__(
         self, catalog: Catalog, job: Job, shared: SharedEngines | None = None, ask: Asking = "unknown"
@@ -161,18 +146,13 @@ class _Job:
         self.catalog, self.job, self.shared, self.layout = catalog, job, shared, Layout(catalog.results)
         self.ask = ask
         self.ways: dict[Role, Way] = {}
-        variant = job.key if isinstance(job, ArtifactCell) else job.variant
-        catalog.check(Cell(job.dataset, job.method, variant, job.model))
+        catalog.check(Cell(job.dataset, job.method, job.variant, job.model))
         self.name = str(job)
         self.card = catalog.method(job.method)
         self.resources = resources(catalog, job.method, job.model)
-        self.kind: Kind
-        if isinstance(job, Cell):
-            self.kind = "cells"
-        elif self.card.artifact is None:
-            raise UpkeepError(f"method {job.method!r} prepares no artifact", remedy=f"./upkeep cell {job}")
-        else:
-            self.kind = "trained" if catalog.trains(job.method) else "memories"
+        self.kind: Kind = "cells" if isinstance(job, Cell) else "trained"
+        if self.kind == "trained" and not self.card.trains:
+            raise UpkeepError(f"method {job.method!r} trains no model", remedy=f"./upkeep cell {job}")
         self.target = folder_of(catalog, job)
         self.work = self.layout.work(self.kind, job)
 
@@ -219,7 +199,6 @@ class _Job:
         self.inputs: dict[str, Path] = {}
         self.gpus = 0
         if self.card.model:
-            self._add_weights("model", job.model)
             spec = self.catalog.spec(job.model)
             if spec.nodes > 1:
                 raise UpkeepError(
@@ -231,9 +210,10 @@ class _Job:
             if self.kind == "trained":
                 self.gpus = spec.gpus
                 require_gpus(self.gpus, f"the model {job.model!r}")
-        if embedder := self.catalog.embedder(job.method, job.model):
-            self._add_weights("embedder", embedder)
+        self.weights = {model: self._weights(model) for model in self.catalog.asked(job).values()}
         if self.kind == "trained":
+            if self.card.model and (folder := self._weights(job.model)) is not None:
+                self.inputs["model"] = folder
             if not card.pairs:
                 raise UpkeepError(f"the dataset {job.dataset!r} has no pairs to train on", where=self.dataset)
             self.inputs["pairs"] = self.dataset / "pairs.jsonl"
@@ -242,10 +222,9 @@ class _Job:
         )
         self.identity, self.parts = identity(self.catalog, job)
 
-    def _add_weights(self, role: str, model: str) -> None:
-        _, found = weights.find(self.catalog, model, self.job.dataset)
-        if found.path is not None:
-            self.inputs[role] = found.path
+    def _weights(self, model: str) -> Path | None:
+        """Folder of a model's weights; None where there is none of it here."""
+        return weights.find(self.catalog, model, self.job.dataset)[1].path
 
     def _published(self) -> Manifest | None:
         """The published manifest, if it counts; anything else is made again."""
@@ -261,41 +240,35 @@ class _Job:
     def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
         self.state = self._resume(force)
         self.runtime, self.limits = runtime, limits
-        engine = self.catalog.engine(self.job.method, self.job.model)
-        if self.description.engine.name == "endpoint" and self.ask != "nothing":
-            require_endpoint(self.catalog, self.job.model)
+        for model in self.catalog.asked(self.job).values():
+            if self.ask != "nothing" and self.catalog.spec(model).engine == "endpoint":
+                require_endpoint(self.catalog, model)
         if self.kind == "trained" and self.ask == "nothing":
             raise NotRecorded(self.job.model, self.job)
         self.report.end("starting", f"preparing the image of {self.job.method}")
-        self.prepared = runtime.prepare(self.job.method, engine)
+        self.prepared = runtime.prepare(self.job.method, self.catalog.below(self.job.method, self.job.model))
         self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
         if self.kind == "trained":
             return self._train()
         with self._models():
             return self._feed(Corpus.read(self.dataset), retries)
 
-    def _find_ways(self, shared: SharedEngines) -> dict[Role, Way]:
-        """To the job's models, by role."""
-        ways: dict[Role, Way] = {}
-        description, catalog, job = self.description, self.catalog, self.job
-        if description.engine.name == "endpoint":
-            ways["reader"] = ToEndpoint(catalog, job.model, self.layout.requests(job.model, self.kind, job), self.ask)
-        elif description.engine.name != "none":
-            gpus = catalog.spec(job.model).gpus
-            wanted = Wanted(description, self.inputs.pop("model"), self.prepared, self.resources, gpus)
-            parts = engine_parts(catalog, job, description.engine)
-            engine = shared.of("reader")
-            ways["reader"] = ToEngine(catalog, job, "reader", job.model, wanted, parts, self.ask, engine)
-        if (name := catalog.embedder(job.method, job.model)) is not None:
-            card = catalog.model(name)
-            needs = embedder_resources(catalog, job, name)
+    def _way(self, role: Role, model: str, shared: SharedEngines) -> Way:
+        """To one of the job's models."""
+        catalog, job = self.catalog, self.job
+        if (image := catalog.engine(model)) is None:
+            return ToEndpoint(catalog, model, self.layout.requests(model, self.kind, job), self.ask)
+        if role == "embedder":
+            needs, module = embedder_resources(catalog, job, model), "upkeep.cell.engines.embedder"
             settings = EngineSettings(name="none", threads=needs.cpus)
-            told = msgspec.structs.replace(description, model=name, model_spec=card, engine=settings)
-            module = "upkeep.cell.engines.embedder"
-            wanted = Wanted(told, self.inputs.pop("embedder", None), self.prepared, needs, card.gpus, module)
-            parts = embedder_parts(catalog, job, name)
-            ways["embedder"] = ToEngine(catalog, job, "embedder", name, wanted, parts, self.ask, shared.of("embedder"))
-        return ways
+        else:
+            needs, module = resources(catalog, job.method, model), "upkeep.cell.engines.serve"
+            settings = engine_settings(catalog, job, model)
+        spec = catalog.spec(model)
+        told = msgspec.structs.replace(self.description, model=model, model_spec=spec, engine=settings)
+        wanted = Wanted(told, self.weights[model], image, needs, spec.gpus, module)
+        parts = served_parts(catalog, job, role, model)
+        return ToEngine(catalog, job, role, model, wanted, parts, self.ask, shared.of(role))
 
     @contextlib.contextmanager
     def _models(self) -> Iterator[None]:
@@ -306,21 +279,16 @@ class _Job:
                 name = f"{self.kind}-{digest(str(self.work))[:12]}"
                 log = self.layout.log("engines", self.job)
                 shared = stack.enter_context(SharedEngines(name, self.runtime, log, self.limits.stall_s))
-            self.ways = self._find_ways(shared)
+            self.ways = {role: self._way(role, model, shared) for role, model in self.catalog.asked(self.job).items()}
             for role, way in self.ways.items():
                 self.inputs[SOCKETS[role]] = stack.enter_context(way.open())
             yield
 
     def _feed(self, corpus: Corpus, retries: int) -> Manifest:
-        if self.kind == "memories":
-            memories = corpus.memories()
-            with Collected(self.work / "memory.jsonl", Memory, memories, self.state.key) as collected:
-                self._complete(collected, lambda: memory_tasks(corpus, collected.done), retries)
-            return self._publish(publish.publish_memories, collected.path, memories)
-        answers = corpus.answers(self.description.trials)
-        gold, known = corpus.gold(self.card.sees), self._memories(corpus)
+        answers, gold = corpus.answers(self.description.trials), corpus.gold(self.card.sees)
         with Collected(self.work / "predictions.jsonl", Prediction, answers, self.state.key) as results:
-            self._complete(results, lambda: answer_tasks(corpus, answers.trials, results.done, gold, known), retries)
+            feed = partial(tasks, corpus, answers.trials, results.done, gold, self.card.streams)
+            self._complete(results, feed, retries)
         return self._publish(publish.publish_cell, results.path, answers)
 
     def _resume(self, force: bool) -> _State:
@@ -341,24 +309,13 @@ class _Job:
 
     def _accepted(self) -> int:
         """Whole lines that an earlier supervisor had accepted."""
-        paths = [path for name in ("predictions", "memory") if (path := self.work / f"{name}.jsonl").is_file()]
-        lines = 0
-        for path in paths:
-            with path.open("rb") as file:
-                lines += sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-        return lines
+        path = self.work / "predictions.jsonl"
+        if not path.is_file():
+            return 0
+        with path.open("rb") as file:
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
-    def _memories(self, corpus: Corpus) -> dict[tuple[str, int], Memory] | None:
-        """The memories that the cell's method reads, by stream and position."""
-        if (artifact := self.catalog.artifact_of(self.job)) is None:
-            return None
-        inputs.memory(self.catalog, artifact)
-        index = check_file(self.layout.memory(artifact) / "memory.jsonl", Memory, corpus.memories())
-        index.require_complete()
-        decoder = msgspec.json.Decoder(Memory)
-        return {(m.stream, m.position): m for m in map(decoder.decode, index.lines_in_order())}
-
-    def _complete(self, collected: Collected[R], tasks: Callable[[], Iterator[Task]], retries: int) -> None:
+    def _complete(self, collected: Collected[R], feed: Callable[[], Iterator[Task]], retries: int) -> None:
         """Make attempts until every record is there."""
         for attempt in range(retries + 1):
             if collected.complete:
@@ -366,7 +323,7 @@ class _Job:
             before = collected.count
             try:
                 with self._started(collected) as watch:
-                    watch.feed(tasks())
+                    watch.feed(feed())
             except Failed as failed:
                 blameless = any(way.lost for way in self.ways.values())
                 if attempt < retries and (collected.count > before or blameless):
@@ -392,6 +349,11 @@ class _Job:
                 f"{self.job}: the training failed", where=self.log, found=failed, kind=failed.kind
             ) from None
         return self._publish(publish.publish_model, self._output / "model")
+
+    @property
+    def progress(self) -> int:
+        """Grows with each request to the job's models that is answered."""
+        return sum(way.progress for way in self.ways.values())
 
     @property
     def log(self) -> Path:
@@ -454,17 +416,18 @@ class _Job:
         self.state = write_sealed(self.work / "state.json", state, durable=True)
 
     def _prepare_folders(self, collected: Collected[Any] | None) -> None:
-        """An output folder of a new name, with what is done in it, and the description."""
+        """A new output folder with nothing in it, and the description."""
         for old in self.work.glob("output-*"):
             remove(old)
         self._output = self.work / f"output-{len(self.state.attempts) + 1}-{os.urandom(4).hex()}"
         self._output.mkdir()
         if collected is not None:
-            shutil.copyfile(collected.path, self._output / collected.path.name)
+            (self._output / collected.path.name).touch()
         paths = {role: self.runtime.path_of(role, path) for role, path in self.inputs.items()}
         description: CellDescription = msgspec.structs.replace(
             self.description,
             model_path=paths.get("model"),
+            writer_socket=f"{paths['writer']}/engine.sock" if "writer" in paths else None,
             embedder_socket=f"{paths['embedder']}/engine.sock" if "embedder" in paths else None,
             pairs=paths.get("pairs"),
             socket=f"{paths['engine']}/engine.sock" if "engine" in paths else None,
@@ -484,7 +447,7 @@ class _Job:
             return
         with open_regular(path, 1 << 20) as file:
             try:
-                found = decode(file.read(), msgspec.json.Decoder(_Reported))
+                found = decode(file.read(), msgspec.json.Decoder(Reported))
             except Refused as refused:
                 raise refused.fault.error(path) from None
         self.state = msgspec.structs.replace(self.state, hardware=found.hardware)
@@ -499,7 +462,10 @@ class _Job:
                 found = decode(file.read(), msgspec.json.Decoder(Spent))
             except Refused as refused:
                 raise refused.fault.error(path) from None
-        return {name: float(value) for name, value in msgspec.structs.asdict(found).items()}
+        spent = msgspec.structs.asdict(found)
+        used = msgspec.structs.asdict(spent.pop("arrival"))
+        spent |= {f"arrival_{name}": value for name, value in used.items() if found.arrival.calls}
+        return {name: float(value) for name, value in spent.items()}
 
     # ------------------------------------------------------------ afterwards
 
@@ -509,7 +475,8 @@ class _Job:
         again = self._compared(source) if self.ask == "everything" and self.kind == "cells" else {}
         asked: dict[str, float] = {}
         for way in self.ways.values():
-            asked |= way.measured(attempts)
+            for name, value in way.measured(attempts).items():
+                asked[name] = asked.get(name, 0.0) + value
         draft = Manifest(
             cell=str(self.job),
             identity=self.identity,
@@ -532,10 +499,12 @@ class _Job:
 
     def _environment(self, engine: str) -> Environment:
         found = self.runtime.environment(self.prepared, engine, self.state.hardware, slurm.this_job())
-        if engine != "endpoint":
-            return found
-        spec = self.catalog.spec(self.job.model)
-        return msgspec.structs.replace(found, engine_version=endpoint_version(spec))
+        served = {role: told for role, way in self.ways.items() if (told := way.served()) is not None}
+        if engine == "endpoint":
+            version = endpoint_version(self.catalog.spec(self.job.model))
+        else:
+            version = served["reader"].engine_version if "reader" in served else found.engine_version
+        return msgspec.structs.replace(found, engine_version=version, served=served)
 
     def _compared(self, source: Path) -> dict[str, float]:
         """How many answers differ from those that were published before, where the model was asked everything again."""

@@ -86,6 +86,10 @@ class Overseer(Protocol):
     def say(self, collected: Collected[Any] | None, message: str = "") -> None:
         """Report progress."""
 
+    @property
+    def progress(self) -> int:
+        """Grows with each request to its models that is answered."""
+
     def reported(self) -> None:
         """The container has told what it runs with."""
 
@@ -93,17 +97,12 @@ class Overseer(Protocol):
 class Tail:
     """Follows a file that a container appends to."""
 
-    def __init__(self, path: Path, limit: int, lines: int) -> None:
-        """Args:
-        limit: bytes at most.
-        lines: lines that are there already; they are ours and not read.
-        """
+    def __init__(self, path: Path, limit: int) -> None:
+        """`limit` is in bytes."""
         self.path, self._limit = path, limit
         self._file = open_regular(path)
-        self._file.seek(0, os.SEEK_END)
-        self.start = self.place = self._file.tell()
         self._rest, self._hash = b"", hashlib.sha256()
-        self.lines = lines
+        self.place = self.lines = 0
 
     def new(self) -> list[bytes]:
         """The lines that have become whole since the last call, as far as one reading holds them.
@@ -152,7 +151,7 @@ class Tail:
         """Raises UpkeepError where what has been read is no longer what the file holds. What was taken over is good,
         but nobody honest changes it."""
         self.require_same()
-        now, place = hashlib.sha256(), self.start
+        now, place = hashlib.sha256(), 0
         while block := os.pread(self._file.fileno(), min(1 << 20, self.place - place), place):
             now.update(block)
             place += len(block)
@@ -173,9 +172,9 @@ class Watch:
         self._handle, self._output, self._collected, self._job = handle, output, collected, job
         self._unsent = memoryview(b"")
         self._limit = job.resources.disk_gb * 2**30
-        self._tail = Tail(output / collected.path.name, self._limit, collected.count) if collected is not None else None
+        self._tail = Tail(output / collected.path.name, self._limit) if collected is not None else None
         self._progress = self._measured = time.monotonic()
-        self._noted = False
+        self._noted, self._answered = False, 0
         self.status: int | None = None
         self.remark: str | None = None
         os.set_blocking(handle.stdin.fileno(), False)
@@ -240,9 +239,9 @@ class Watch:
                 pass
             self.status = self._handle.wait()
             return
-        moment = time.monotonic()
-        if busy or sent:
-            self._progress = moment
+        moment, answered = time.monotonic(), self._job.progress
+        if busy or sent or answered != self._answered:
+            self._progress, self._answered = moment, answered
         self._check_bounds(moment)
         self._job.say(self._collected)
         if not busy:

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from upkeep.catalog import Catalog, Job
-from upkeep.contract import Attempt
+from upkeep.contract import Attempt, Reported, Role, Served
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import Gateway, Role, Tally
+from upkeep.gateway.cells import Gateway, Tally
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host.endpoints.record import measured
 from upkeep.host.gpus import require_gpus
+from upkeep.host.runtimes import Prepared
 from upkeep.host.share import SharedEngine, Wanted
 from upkeep.paths import Layout
 
@@ -26,6 +29,10 @@ class Way(Protocol):
     def lost(self) -> bool:
         """Whether the model has ended, or ends at this moment, by itself."""
 
+    @property
+    def progress(self) -> int:
+        """Grows with each request that is answered: by it one sees that a job gets on while it has no answer yet."""
+
     def open(self) -> contextlib.AbstractContextManager[Path]:
         """Gives the folder with `engine.sock`, for as long as the job runs.
 
@@ -35,6 +42,9 @@ class Way(Protocol):
 
     def measured(self, attempts: list[Attempt]) -> dict[str, float]:
         """What was asked, for the manifest."""
+
+    def served(self) -> Served | None:
+        """What answered, for the manifest; None where it is no engine of the suite's, or nobody has spoken with it."""
 
 
 @dataclass
@@ -47,6 +57,10 @@ class ToEndpoint:
     ask: Asking
     lost = False
 
+    @property
+    def progress(self) -> int:
+        return self.record.stat().st_size if self.record.is_file() else 0
+
     def open(self) -> contextlib.AbstractContextManager[Path]:
         from upkeep.host.gateway import gateway
 
@@ -55,6 +69,9 @@ class ToEndpoint:
     def measured(self, attempts: list[Attempt]) -> dict[str, float]:
         """What the endpoint was asked for, over all attempts, and what it cost."""
         return measured(self.record, attempts[0].start) if attempts else {}
+
+    def served(self) -> None:
+        return None
 
 
 @dataclass
@@ -75,10 +92,16 @@ class ToEngine:
     ask: Asking
     engine: SharedEngine
     tally: Tally = field(default_factory=Tally)
+    prepared: Prepared | None = None
+    """What it was loaded in, if it was."""
 
     @property
     def lost(self) -> bool:
         return self.engine.lost
+
+    @property
+    def progress(self) -> int:
+        return self.tally.recorded + self.tally.asked
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
@@ -99,9 +122,36 @@ class ToEngine:
         if self.ask == "nothing":
             raise NotRecorded(self.model, self.job)
         require_gpus(self.wanted.gpus, f"the model {self.model!r}")
-        return self.engine.folder(self.wanted, given_up)
+        folder = self.engine.folder(self.wanted, given_up)
+        self.prepared = self.engine.prepared
+        return folder
 
     def measured(self, attempts: list[Attempt]) -> dict[str, float]:
         """How many requests the record answered, and how many the engine, since this supervisor began."""
-        what = "replies" if self.role == "reader" else "vectors"
+        what = "vectors" if self.role == "embedder" else "replies"
         return {f"recorded_{what}": float(self.tally.recorded), f"new_{what}": float(self.tally.asked)}
+
+    def served(self) -> Served | None:
+        replies = self.engine.replies(Layout(self.catalog.results).record, self.parts, self.model)
+        if (ready := replies.ready()) is None:
+            return None
+        try:
+            told = msgspec.convert(ready.get("environment"), Reported)
+        except msgspec.ValidationError as error:
+            raise UpkeepError(
+                f"the engine of {self.model!r} does not say what it runs with: {error}",
+                where=replies.folder / "engine.json",
+                expected="`ready.environment` with engine, engine_version, packages and hardware",
+                remedy="remove the file, and the engine is asked again",
+                kind="engine",
+            ) from None
+        image = self.prepared.record if self.prepared is not None else None
+        return Served(
+            record=replies.engine,
+            image=image.tag if image is not None else None,
+            digest=image.digest if image is not None else None,
+            engine=str(ready.get("name")),
+            engine_version=str(ready.get("version")),
+            packages=told.packages,
+            hardware=told.hardware,
+        )

@@ -200,12 +200,10 @@ def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
 def _jobs(catalog: Catalog, cell: Cell) -> Iterator[tuple[str, str, object]]:
     """(what to call it, kind, name) of a cell and of the jobs that it waits for."""
     yield "", "cells", cell
-    if artifact := catalog.artifact_of(cell):
-        yield "its memory: ", "memories", artifact
     training = catalog.training_of(cell)
     while training:
-        yield f"training {training.model}+{training.method}.{training.key}: ", "trained", training
-        training = catalog.training_of(Cell(training.dataset, training.method, training.key, training.model))
+        yield f"training {training.model}+{training.method}.{training.variant}: ", "trained", training
+        training = catalog.training_of(training)
     yield "its dataset: ", "datasets", cell.dataset
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from upkeep.cell.engines.lockstep import Engine
+from typing import TYPE_CHECKING
+
 from upkeep.contract import CellDescription
+
+if TYPE_CHECKING:
+    from upkeep.cell.engines.lockstep import Engine
 
 LANES = 8
 """Sequences that the transformers engine decodes together."""

@@ -11,7 +11,9 @@ embedder.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 import math
 import os
 import random
@@ -21,16 +23,18 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Outcome, Request, Score, Tokens, lockstep
-from upkeep.cell.method import Message, Tools
-from upkeep.cell.runner import AnswerTask, RememberTask, Task, describe, load_method
-from upkeep.cell.tokens import ChatTokens, Segment, TokenPrompt, shared_segments
-from upkeep.contract import CellDescription, Count, Memory, ModelSpec, Prediction, Record, Round, Usage
+from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Handle, Outcome, Request, Score, Tokens, lockstep
+from upkeep.cell.loading import make_method
+from upkeep.cell.method import Message, Reply
+from upkeep.cell.runner import AnswerTask, describe
+from upkeep.cell.tokens import ChatTokens, Scorable, Segment, TokenPrompt, shared_segments
+from upkeep.contract import CellDescription, Count, ModelSpec, Prediction, Record, Round, Sampling, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,12 +182,16 @@ class ByteTokens:
         ids = data[places] << 16 | data[places + 1] << 8 | data[places + 2]
         return Segment("i", ids.tobytes())
 
-    def prompt(self, messages: Sequence[Message]) -> TokenPrompt:
+    def prompt(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> TokenPrompt:
+        shown = [self.segment(json.dumps(list(tools)))] if tools else []
         parts = (segment for m in messages for segment in (self.HEADER, *map(self.segment, m["parts"])))
-        return TokenPrompt.of([*filter(len, parts), self.HEADER])
+        return TokenPrompt.of([*shown, *filter(len, parts), self.HEADER])
 
-    def plain(self, text: str) -> TokenPrompt:
-        return TokenPrompt.of([self.segment(text)])
+    def scorable(self, prompt: str | Sequence[Message], continuation: str) -> Scorable:
+        before = TokenPrompt.of([self.segment(prompt)]) if isinstance(prompt, str) else self.prompt(prompt)
+        ids = self.segment(continuation)
+        cuts = [n * len(continuation) // len(ids) for n in range(len(ids) + 1)] if ids else []
+        return Scorable(before, ids, list(itertools.pairwise(cuts)))
 
     def count(self, text: str) -> int:
         return math.ceil(len(text.encode("utf-8", "surrogatepass")) * self._rate)
@@ -306,16 +314,14 @@ class CountJob(Record, frozen=True, kw_only=True):
     tokens_per_byte: float | None
     rounds: str
     """File of rounds (JSON Lines)."""
-    memory: int | None = None
-    """Place of the job that makes the memories which the method reads."""
     assumed: Assumed
 
 
 class Line(Record, frozen=True, kw_only=True):
-    """What one probe in one trial, or one document of a memory, asked of the model."""
+    """What one probe in one trial, or the arrival of one stream's documents, asked of the model."""
 
     key: str
-    """Id of the probe, or the document's `stream@position`."""
+    """Id of the probe, or the stream."""
     trial: Count = 0
     usage: Usage
     cached: Count
@@ -327,68 +333,76 @@ class Counts(Record, frozen=True, kw_only=True):
     """What was counted of one job."""
 
     lines: list[Line]
+    """Of the probes."""
+    arrivals: list[Line] = msgspec.field(default_factory=list)
+    """Of the streams in which anything was asked as documents arrived."""
+    arrival: str = ""
+    """Hash of all that was asked then: cells in which it is equal ask it once."""
     error: str | None = None
     """Why it cannot be counted."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Noted(Handle):
+    """Notes what is asked of it."""
+
+    asked: Any = field(default_factory=hashlib.sha256)
+
+    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None, **options: Any) -> Reply:
+        self.asked.update(msgspec.json.encode([messages, sampling or self.sampling, options]))
+        return await Handle.chat(self, messages, sampling, **options)
+
+
+class _CountedTask(AnswerTask):
+    """Notes what is asked as documents arrive."""
+
+    def arriving(self, stream: str) -> _Noted:
+        plain = super().arriving(stream)
+        return _Noted(plain.engine, plain.spec, plain.seed, plain.key, asked_before=plain.asked_before)
+
+    def asked(self) -> str:
+        """Hash of it."""
+        noted = [(stream, llm.asked.hexdigest()) for stream, llm in self.arrivals.items() if isinstance(llm, _Noted)]
+        return hashlib.sha256(msgspec.json.encode(sorted(noted))).hexdigest()
+
+
 def count(jobs: Sequence[CountJob], methods: Path) -> list[Counts]:
     """Run each job's method against the counting engine. One that fails as a whole says why; the others go on."""
-    memories: dict[int, dict[str, list[Memory]]] = {}
     found = []
-    for place, job in enumerate(jobs):
+    for job in jobs:
         try:
-            found.append(_count(job, methods, place, memories))
+            found.append(_count(job, methods))
         except Exception as error:
             traceback.print_exc()
             found.append(Counts(lines=[], error=describe(error)))
     return found
 
 
-def _count(job: CountJob, methods: Path, place: int, memories: dict[int, dict[str, list[Memory]]]) -> Counts:
-    from upkeep.cell.prompts import get_prompt
-
+def _count(job: CountJob, methods: Path) -> Counts:
     cell, spec = job.cell, job.cell.model_spec
     if spec is None:
         raise ValueError("a cell without a model has nothing to count")
-    if job.memory is not None and job.memory not in memories:
-        raise ValueError("the memory that it reads could not be counted")
     output = Path(cell.output)
     output.mkdir(parents=True)
     rounds = [msgspec.json.decode(line, type=Round) for line in Path(job.rounds).read_bytes().splitlines()]
-    records = sum(len(round.probes) * cell.trials or len(round.documents) for round in rounds)
-    tools = Tools(
-        prompt=get_prompt(cell.prompt, cell.prompt_text, cell.examples),
-        embedder=HashedWords() if cell.embedder_spec is not None else None,
-        seed=cell.seed,
-        threads=1,
-    )
-    method = load_method(methods, cell.method)(cell.parameters, tools)
+    records = sum(len(round.probes) * cell.trials + len(round.documents) for round in rounds)
+    method = make_method(cell, methods, HashedWords() if cell.embedder_spec is not None else None, threads=1)
     tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
     engine = CountingEngine(tokens, spec, reuse(cell), job.assumed, CALLS_A_RECORD * max(1, records))
-    remembers = cell.task == "remember"
-    task: Task = (RememberTask if remembers else AnswerTask)(cell, method, engine, output)
-    computed = []
+    task = _CountedTask(cell, method, engine, output)
     with lockstep(engine) as loop:
         for round in rounds:
-            before = engine.computed
-            if job.memory is not None:
-                round = _with_memories(round, memories[job.memory])
-            loop.run(task.round(round))  # type: ignore[attr-defined]
-            computed.append(engine.computed - before)
-    if not remembers:
-        return Counts(lines=list(_answered(output / "predictions.jsonl")))
-    made = [msgspec.json.decode(line, type=Memory) for line in (output / "memory.jsonl").read_bytes().splitlines()]
-    streams: dict[str, list[Memory]] = {}
-    for memory in made:
-        streams.setdefault(memory.stream, []).append(memory)
-    memories[place] = streams
-    return Counts(lines=list(_remembered(made, [len(round.documents) for round in rounds], computed)))
-
-
-def _with_memories(round: Round, memories: dict[str, list[Memory]]) -> Round:
-    """A round with the memory after the last document of each of its streams."""
-    heads = dict.fromkeys((probe.stream, probe.position) for probe in round.probes)
-    return msgspec.structs.replace(round, memories=[memories[stream][position] for stream, position in heads])
+            loop.run(task.round(round))
+        loop.run(method.close())
+    return Counts(
+        lines=list(_answered(output / "predictions.jsonl")),
+        arrivals=[
+            Line(key=stream, usage=llm.usage, cached=llm.cached_tokens)
+            for stream, llm in task.arrivals.items()
+            if llm.calls
+        ],
+        arrival=task.asked(),
+    )
 
 
 def _answered(path: Path) -> Iterator[Line]:
@@ -396,19 +410,6 @@ def _answered(path: Path) -> Iterator[Line]:
         found = msgspec.json.decode(line, type=Prediction)
         cached = found.measured.cached if found.measured else 0
         yield Line(key=found.probe_id, trial=found.trial, usage=found.usage, cached=cached, error=found.error)
-
-
-def _remembered(memories: list[Memory], sizes: list[int], computed: list[int]) -> Iterator[Line]:
-    """What was computed in a round is laid on its documents in the measure of their prompts."""
-    remaining = iter(memories)
-    for size, total in zip(sizes, computed, strict=True):
-        made = [next(remaining) for _ in range(size)]
-        prompts = sum(memory.usage.prompt for memory in made)
-        for memory in made:
-            used = memory.usage.prompt
-            cached = used - round(total * used / prompts) if prompts else 0
-            key = f"{memory.stream}@{memory.position}"
-            yield Line(key=key, usage=memory.usage, cached=max(0, cached), error=memory.error)
 
 
 def main(arguments: list[str]) -> int:

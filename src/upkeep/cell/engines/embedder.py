@@ -85,7 +85,7 @@ def serve(embedder: SentenceEmbedder, connection: socket.socket, ready: wire.Rea
 
 
 def main(arguments: list[str]) -> int:
-    from upkeep.cell.runner import environment
+    from upkeep.cell.machine import environment
 
     cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
     assert cell.socket is not None and cell.model_spec is not None

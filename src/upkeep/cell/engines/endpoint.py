@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from upkeep.cell import toolcalls
 from upkeep.cell.engines import wire
-from upkeep.cell.engines.lockstep import EngineDied, Handle, call_seed, split_reasoning
-from upkeep.cell.method import Message, Reply
+from upkeep.cell.engines.lockstep import EngineDied, Handle, split_reasoning
+from upkeep.cell.method import GeneratedToken, Message, Reply, ScoredToken, ToolCall
 from upkeep.contract import Count, ModelSpec, Sampling
 
 T = TypeVar("T")
@@ -35,15 +37,41 @@ MESSAGE_TOKENS = 16
 """What a chat template adds to a message at most, by estimate."""
 
 
+class More(Struct, forbid_unknown_fields=True, frozen=True):
+    """The options of `upkeep.cell.method.LLM.chat`, where any is given."""
+
+    tools: list[dict[str, Any]]
+    tool_choice: str
+    schema: dict[str, Any] | None
+    stop: list[str]
+    top_logprobs: int
+
+    def check(self) -> None:
+        """Raises ValueError where they are not what they should be."""
+        toolcalls.check(self.tools, self.tool_choice, self.schema, self.stop, self.top_logprobs)
+
+
 class Ask(Struct, forbid_unknown_fields=True, frozen=True):
     """An answer to a chat is wanted. Model, key and further fields are not the container's to choose."""
 
     number: Count
     """The cell's own number for it."""
-    messages: list[tuple[Literal["system", "user", "assistant"], str]]
-    """Role and text of each."""
+    messages: list[tuple[Literal["system", "user", "assistant", "tool"], list[str]]]
+    """Role and parts of each; the parts are joined as they are."""
     sampling: Sampling
     seed: Seed
+    about: list[wire.About] = []
+    """Of the messages with calls of tools or their results."""
+    more: More | None = None
+
+    def __post_init__(self) -> None:
+        if any(one.place >= len(self.messages) for one in self.about):
+            raise ValueError("something is said of a message that is not there")
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """Role and text of each message, as it is sent."""
+        return [(role, "".join(parts)) for role, parts in self.messages]
 
 
 class Told(Struct, tag=True, frozen=True):
@@ -59,6 +87,11 @@ class Told(Struct, tag=True, frozen=True):
     """Tokens, reasoning included."""
     cached: Count
     """Prompt tokens from the provider's prefix cache."""
+    key: str
+    """What the host keeps the answer by."""
+    tool_calls: list[wire.Call] = []
+    tokens: list[wire.Token] = []
+    """Where log-probabilities were asked for."""
 
 
 class Refused(Struct, tag=True, frozen=True):
@@ -66,6 +99,8 @@ class Refused(Struct, tag=True, frozen=True):
 
     number: Count
     reason: str
+    key: str
+    """As `Told` has it."""
 
 
 class Failed(Struct, tag=True, frozen=True):
@@ -80,6 +115,10 @@ _ANSWERS: Any = Answer
 
 class EndpointRefused(RuntimeError):
     """The endpoint refused one request."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.reason)
+        self.key = refused.key
 
 
 def frame(message: object) -> bytes:
@@ -147,7 +186,7 @@ class Endpoint:
         self.dead = True
         raise EngineDied(str(self._failure))
 
-    async def ask(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Told:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling, seed: int, more: More | None = None) -> Told:
         """Ask the model.
 
         Raises:
@@ -155,8 +194,8 @@ class Endpoint:
             msgspec.ValidationError, UnicodeEncodeError: it is no request: a role or a sampling parameter is wrong.
         """
         number = next(self._numbers)
-        chat: Any = [(message["role"], "".join(message["parts"])) for message in messages]
-        question = frame(Ask(number, chat, sampling, seed))
+        said, about = wire.said(messages)
+        question = frame(Ask(number, said, sampling, seed, about, more))  # type: ignore[arg-type]
         msgspec.msgpack.decode(question[HEAD:], type=Ask)
         answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
         self._open[number] = answer
@@ -190,7 +229,7 @@ class Endpoint:
                 if isinstance(answer, Told):
                     future.set_result(answer)
                 else:
-                    future.set_exception(EndpointRefused(answer.reason))
+                    future.set_exception(EndpointRefused(answer))
             self._failure = "the way to the endpoint is cut"
         except (OSError, wire.Breach) as error:
             self._failure = f"the way to the endpoint is cut: {error}"
@@ -207,11 +246,31 @@ class EndpointHandle(Handle):
 
     endpoint: Endpoint
 
-    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None) -> Reply:
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling | None = None,
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        tool_choice: str = "auto",
+        schema: dict[str, Any] | None = None,
+        stop: Sequence[str] = (),
+        top_logprobs: int = 0,
+    ) -> Reply:
         spec, sampling = self._spec(), sampling or self.sampling
-        self._check(self.count_prompt(messages), sampling.max_tokens)
-        seed = call_seed(self.seed, self.key, self.trial, self._begin())
-        told = await self.endpoint.ask(messages, sampling, seed)
+        more = More(list(tools), tool_choice, schema, stop if isinstance(stop, str) else list(stop), top_logprobs)  # type: ignore[arg-type]
+        more.check()
+        shown = tools and tool_choice != "none"
+        self._check(self.count_prompt(messages) + self.count(json.dumps(tools)) * bool(shown), sampling.max_tokens)
+        call = self._begin()
+        seed = self._seed_of(call, [messages, sampling, more])
+        asked = more if shown or schema or stop or top_logprobs else None
+        try:
+            told = await self.endpoint.ask(messages, sampling, seed, asked)
+        except EndpointRefused as refused:
+            self.answered[call] = refused.key
+            raise
+        self.answered[call] = told.key
         text, reasoning = told.text, told.reasoning
         if reasoning is None:
             # An endpoint may keep the reasoning to itself, so the text of a model that thinks need not hold any.
@@ -220,9 +279,18 @@ class EndpointHandle(Handle):
         self.completion_tokens += told.completion
         self.cached_tokens += told.cached
         self.finish_reason, self.reasoning = told.finish_reason, reasoning
-        return Reply(text, reasoning, told.finish_reason, told.prompt, told.completion, told.cached)
+        return Reply(
+            text=text,
+            reasoning=reasoning,
+            finish_reason=told.finish_reason,
+            prompt_tokens=told.prompt,
+            completion_tokens=told.completion,
+            cached_tokens=told.cached,
+            tool_calls=tuple(ToolCall(call.id, call.name, call.arguments) for call in told.tool_calls),
+            logprobs=tuple(GeneratedToken(one.text, one.logprob, tuple(one.top)) for one in told.tokens),
+        )
 
-    async def logprobs(self, prompt: str, continuation: str) -> list[float]:
+    async def logprobs(self, prompt: str | Sequence[Message], continuation: str) -> list[ScoredToken]:
         raise TypeError(
             "an endpoint gives no log-probabilities of a given text; run this method on a model with weights at hand"
         )

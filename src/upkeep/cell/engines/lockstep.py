@@ -15,12 +15,17 @@ import hashlib
 import selectors
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from upkeep.cell.method import Message, PromptTooLong, Reply
-from upkeep.cell.tokens import Segment, TokenPrompt
+import msgspec
+
+from upkeep.cell import toolcalls
+from upkeep.cell.engines.wire import NO_OPTIONS, Options
+from upkeep.cell.method import GeneratedToken, Message, PromptTooLong, Reply, ScoredToken, ToolCall
+from upkeep.cell.tokens import Scorable, Segment, TokenPrompt
 from upkeep.contract import Finish, ModelSpec, Sampling, Usage
 
 
@@ -37,6 +42,8 @@ class Generated:
     finish_reason: Literal["stop", "length"]
     cached: int
     """Prompt tokens that were not computed anew."""
+    tokens: Sequence[GeneratedToken] = ()
+    """Of `ids`, where log-probabilities were asked for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +54,9 @@ class Generate:
     sampling: Sampling
     seed: int
     future: asyncio.Future[Generated]
+    options: Options = NO_OPTIONS
+    key: str | None = None
+    """What a gateway keeps it and its reply by, once it is answered; None where none stands between."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +66,7 @@ class Score:
     prompt: TokenPrompt
     continuation: Segment[int]
     future: asyncio.Future[list[float]]
+    key: str | None = None
 
 
 Request = Generate | Score
@@ -65,11 +76,9 @@ Outcome = Generated | list[float] | Exception
 class Tokens(Protocol):
     """What a handle asks of a model's tokenizer (`upkeep.cell.tokens.ChatTokens`)."""
 
-    def prompt(self, messages: Sequence[Message]) -> TokenPrompt: ...
+    def prompt(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> TokenPrompt: ...
 
-    def plain(self, text: str) -> TokenPrompt: ...
-
-    def segment(self, text: str) -> Segment[int]: ...
+    def scorable(self, prompt: str | Sequence[Message], continuation: str) -> Scorable: ...
 
     def count(self, text: str) -> int: ...
 
@@ -172,8 +181,12 @@ def lockstep(engine: Worker | None) -> asyncio.Runner:
     return asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Idle(engine)))
 
 
-def call_seed(seed: int, key: str, trial: int, call: int) -> int:
-    """A seed (63 bits) for one model call, the same in every run, whatever else runs."""
+def call_seed(seed: int, key: str, trial: int, call: int | str) -> int:
+    """A seed (63 bits) for one model call, the same in every run, whatever else runs.
+
+    Args:
+        call: its number, or what tells it from the others of its key.
+    """
     digest = hashlib.blake2b(f"{seed}\x1f{key}\x1f{trial}\x1f{call}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -201,6 +214,12 @@ def split_reasoning(text: str, tags: tuple[str, str] | None, *, thinks: bool) ->
     return (before.strip(), reasoning.strip()) if opened else (text, None)
 
 
+def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    """A text up to the first of some strings, and whether there is any."""
+    places = [place for one in stop if (place := text.find(one)) >= 0]
+    return (text[: min(places)], True) if places else (text, False)
+
+
 @dataclass(slots=True)
 class Handle:
     """The model as one probe's coroutine sees it (`upkeep.cell.LLM`); books what the probe used.
@@ -223,6 +242,11 @@ class Handle:
     reasoning: str | None = None
     started: float | None = None
     """Clock of the first call, in seconds."""
+    answered: dict[int, str] = field(default_factory=dict)
+    """What the host keeps each call by that was answered, by the call's number."""
+    asked_before: Counter[str] | None = None
+    """How often each content was asked, where seeds go by content: then what is asked has the same seed in whatever
+    order coroutines come to ask. None where they go by the order of calls."""
     sampling: Sampling = field(init=False)
     context_length: int = field(init=False)
 
@@ -234,36 +258,58 @@ class Handle:
     def usage(self) -> Usage:
         return Usage(prompt=self.prompt_tokens, completion=self.completion_tokens, calls=self.calls)
 
-    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None) -> Reply:
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling | None = None,
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        tool_choice: str = "auto",
+        schema: dict[str, Any] | None = None,
+        stop: Sequence[str] = (),
+        top_logprobs: int = 0,
+    ) -> Reply:
         engine, spec = self._model()
+        asked = toolcalls.asked(spec, tools, tool_choice, schema, stop, top_logprobs)
         sampling = sampling or self.sampling
-        prompt = engine.tokens.prompt(messages)
+        prompt = engine.tokens.prompt(messages, asked.tools)
         self._check(prompt.length, sampling.max_tokens)
         call = self._begin()
         future: asyncio.Future[Generated] = asyncio.get_running_loop().create_future()
-        engine.add(Generate(prompt, sampling, call_seed(self.seed, self.key, self.trial, call), future))
-        generated = await future
-        decoded = engine.tokens.decode(generated.ids)
+        seed = self._seed_of(call, [messages, sampling, asked])
+        generated = await self._answer(engine, call, Generate(prompt, sampling, seed, future, asked.options))
+        decoded, stopped = cut(engine.tokens.decode(generated.ids), stop)
         text, reasoning = split_reasoning(decoded, spec.thinking_tags, thinks=spec.thinking == "on")
         self.prompt_tokens += prompt.length
         self.completion_tokens += len(generated.ids)
         self.cached_tokens += generated.cached
-        self.finish_reason, self.reasoning = generated.finish_reason, reasoning
-        return Reply(text, reasoning, generated.finish_reason, prompt.length, len(generated.ids), generated.cached)
+        self.finish_reason, self.reasoning = "stop" if stopped else generated.finish_reason, reasoning
+        calls: tuple[ToolCall, ...] = ()
+        if asked.tools and spec.tool_calls:
+            text, calls = toolcalls.read(text, spec.tool_calls, asked.tools, call)
+        return Reply(
+            text=text,
+            reasoning=reasoning,
+            finish_reason=self.finish_reason,
+            prompt_tokens=prompt.length,
+            completion_tokens=len(generated.ids),
+            cached_tokens=generated.cached,
+            tool_calls=calls,
+            logprobs=tuple(generated.tokens),
+        )
 
-    async def logprobs(self, prompt: str, continuation: str) -> list[float]:
+    async def logprobs(self, prompt: str | Sequence[Message], continuation: str) -> list[ScoredToken]:
         engine, _ = self._model()
-        tokens = engine.tokens.plain(prompt)
-        after = engine.tokens.segment(continuation)
-        if not tokens.length:
-            raise ValueError("log-probabilities need a prompt of one token at least")
-        self._check(tokens.length, len(after))
-        self._begin()
-        future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
-        engine.add(Score(tokens, after, future))
-        scores = await future
-        self.prompt_tokens += tokens.length + len(after)
-        return scores
+        text = engine.tokens.scorable(prompt, continuation)
+        self._check(text.prompt.length, len(text.ids))
+        scores: list[float] = []
+        if text.ids:
+            call = self._begin()
+            future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+            scores = await self._answer(engine, call, Score(text.prompt, text.ids, future))
+            self.prompt_tokens += text.prompt.length + len(text.ids)
+        unknown = [None] * (len(text.spans) - len(text.ids))
+        return [ScoredToken(*span, score) for span, score in zip(text.spans, [*unknown, *scores], strict=True)]
 
     def count(self, text: str) -> int:
         return self._model()[0].tokens.count(text)
@@ -275,6 +321,28 @@ class Handle:
         if self.engine is None or self.spec is None:
             raise TypeError("this method is declared to call no model (`model: false` in its method.yaml)")
         return self.engine, self.spec
+
+    @property
+    def keys(self) -> list[str]:
+        """What the host keeps its calls by, in the order in which they began."""
+        return [self.answered[call] for call in sorted(self.answered)]
+
+    async def _answer(self, engine: Engine, call: int, request: Request) -> Any:
+        """What an engine says to a request."""
+        engine.add(request)
+        try:
+            return await request.future
+        finally:
+            if request.key is not None:
+                self.answered[call] = request.key
+
+    def _seed_of(self, call: int, asked: object) -> int:
+        """The seed of a call, by its number or by what it asks."""
+        if self.asked_before is None:
+            return call_seed(self.seed, self.key, self.trial, call)
+        content = hashlib.blake2b(msgspec.json.encode(asked), digest_size=16).hexdigest()
+        self.asked_before[content] += 1
+        return call_seed(self.seed, self.key, self.trial, f"{content}#{self.asked_before[content]}")
 
     def _begin(self) -> int:
         if self.started is None:

@@ -20,8 +20,8 @@ import msgspec
 
 from upkeep.cell.engines import wire
 from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Outcome, Request
-from upkeep.cell.method import Message
-from upkeep.cell.tokens import Segment, TokenPrompt
+from upkeep.cell.method import GeneratedToken, Message
+from upkeep.cell.tokens import Scorable, TokenPrompt
 
 T = TypeVar("T")
 
@@ -85,27 +85,32 @@ class RemoteTokens:
         self._count = functools.lru_cache(maxsize=4096)(lambda text: connection.ask(wire.CountTokens(text), int))
         self._prompt = functools.lru_cache(maxsize=16)(self._prompt_uncached)
 
-    def prompt(self, messages: Sequence[Message]) -> TokenPrompt:
-        return self._prompt(tuple((m["role"], tuple(m["parts"])) for m in messages))
+    def prompt(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> TokenPrompt:
+        return self._prompt(msgspec.msgpack.encode(wire.Chat(0, *wire.said(messages), list(tools))))
 
-    def _prompt_uncached(self, messages: tuple[tuple[str, tuple[str, ...]], ...]) -> TokenPrompt:
+    def _prompt_uncached(self, content: bytes) -> TokenPrompt:
         key = next(self._keys)
-        return self._held(key, wire.Chat(key, [(role, list(parts)) for role, parts in messages]))
+        question = msgspec.structs.replace(msgspec.msgpack.decode(content, type=wire.Chat), key=key)
+        return self._held(key, self._connection.ask(question, int))
 
-    def plain(self, text: str) -> TokenPrompt:
+    def scorable(self, prompt: str | Sequence[Message], continuation: str) -> Scorable:
         key = next(self._keys)
-        return self._held(key, wire.Plain(key, text))
+        question: wire.ScoredText | wire.ScoredChat
+        if isinstance(prompt, str):
+            question = wire.ScoredText(key, prompt, continuation)
+        else:
+            messages, about = wire.said(prompt)
+            question = wire.ScoredChat(key, messages, continuation, about)
+        found = self._connection.ask(question, wire.Scorable)
+        return Scorable(self._held(key, found.length), array("i", found.ids), found.spans)
 
-    def _held(self, key: int, question: wire.Chat | wire.Plain) -> TokenPrompt:
-        prompt = HeldPrompt((), self._connection.ask(question, int), key)
+    def _held(self, key: int, length: int) -> TokenPrompt:
+        prompt = HeldPrompt((), length, key)
         weakref.finalize(prompt, self.forgotten.append, key)
         return prompt
 
     def count(self, text: str) -> int:
         return self._count(text)
-
-    def segment(self, text: str) -> Segment[int]:
-        return array("i", self._connection.ask(wire.Tokenize(text), list[int]))
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._connection.ask(wire.Decode(list(ids)), str)
@@ -125,7 +130,6 @@ class RemoteEngine(Engine):
         self._connection = Connection(path)
         ready = self._connection.ready
         self.name, self.version = ready.name, ready.version
-        self.environment: dict[str, Any] = ready.environment
         self._remote_tokens = RemoteTokens(self._connection)
         super().__init__(self._remote_tokens, ready.context_length)
         self._numbers = itertools.count()
@@ -158,17 +162,21 @@ class RemoteEngine(Engine):
         self._new.clear()
         forget = self._remote_tokens.forgotten[:]
         del self._remote_tokens.forgotten[: len(forget)]
-        finished = self._connection.ask(wire.Step(requests, forget), list[wire.Finished])
+        finished = self._connection.ask(wire.Step(requests, forget), list[wire.Answered])
         # What the engine counts itself; the rest is counted here, as for an engine of one's own.
         self.computed += self._connection.computed - self._counted
         self._counted = self._connection.computed
-        return [(self._open.pop(one.number), _outcome(one)) for one in finished]
+        answered = [(self._open.pop(one.number), one) for one in finished]
+        for request, one in answered:
+            request.key = one.key.hex() if one.key is not None else None
+        return [(request, _outcome(one)) for request, one in answered]
 
 
 def _asked(number: int, request: Request) -> wire.Generate | wire.Score:
     assert isinstance(request.prompt, HeldPrompt)
     if isinstance(request, Generate):
-        return wire.Generate(number, request.prompt.key, request.sampling, request.seed)
+        options = request.options if request.options != wire.NO_OPTIONS else None
+        return wire.Generate(number, request.prompt.key, request.sampling, request.seed, options)
     return wire.Score(number, request.prompt.key, list(request.continuation))
 
 
@@ -177,4 +185,5 @@ def _outcome(finished: wire.Finished) -> Outcome:
         return (ValueError if finished.refused else RuntimeError)(finished.error)
     if finished.scores is not None:
         return finished.scores
-    return Generated(finished.ids or [], finished.finish_reason, finished.cached)
+    told = [GeneratedToken(one.text, one.logprob, tuple(one.top)) for one in finished.tokens or ()]
+    return Generated(finished.ids or [], finished.finish_reason, finished.cached, told)

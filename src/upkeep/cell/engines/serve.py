@@ -25,8 +25,9 @@ import msgspec
 
 from upkeep.cell.engines import load_engine, wire
 from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Outcome, Request, Score
-from upkeep.cell.runner import environment
-from upkeep.cell.tokens import TokenPrompt
+from upkeep.cell.machine import environment
+from upkeep.cell.method import Message, ToolCall
+from upkeep.cell.tokens import Scorable, TokenPrompt
 from upkeep.contract import CellDescription
 
 _QUESTIONS: Any = wire.Question
@@ -51,18 +52,21 @@ class Session:
         """
         tokens = self.engine.tokens
         match question:
-            case wire.Chat(key, messages):
-                return self._hold(key, tokens.prompt([{"role": role, "parts": parts} for role, parts in messages]))
-            case wire.Plain(key, text):
-                return self._hold(key, tokens.plain(text))
+            case wire.Chat(key, messages, about, tools):
+                return self._hold(key, tokens.prompt(_messages(messages, about), tools))
+            case wire.ScoredChat(key, messages, continuation, about):
+                return self._scorable(key, tokens.scorable(_messages(messages, about), continuation))
+            case wire.ScoredText(key, text, continuation):
+                return self._scorable(key, tokens.scorable(text, continuation))
             case wire.CountTokens(text):
                 return tokens.count(text)
-            case wire.Tokenize(text):
-                return list(tokens.segment(text))
             case wire.Decode(ids):
                 return tokens.decode(ids)
             case wire.Step(requests, forget):
                 return self._step(requests, forget)
+
+    def _scorable(self, key: int, text: Scorable) -> wire.Scorable:
+        return wire.Scorable(self._hold(key, text.prompt), list(text.ids), text.spans)
 
     def _hold(self, key: int, prompt: TokenPrompt) -> int:
         if len(self.prompts) >= wire.MAX_HELD:
@@ -91,15 +95,38 @@ class Session:
         if prompt.length + room > self.engine.context_length:
             raise wire.Breach("the prompt and its answer do not fit into the model's context")
         if isinstance(asked, wire.Generate):
-            return Generate(prompt, asked.sampling, asked.seed, Future(loop=self.loop))
+            options = asked.options or wire.NO_OPTIONS
+            return Generate(prompt, asked.sampling, asked.seed, Future(loop=self.loop), options)
         return Score(prompt, array("i", asked.continuation), Future(loop=self.loop))
+
+
+def _messages(said: list[tuple[str, list[str]]], about: list[wire.About]) -> list[Message]:
+    """Messages of what was sent.
+
+    Raises:
+        wire.Breach: something is said of a message that is not there.
+    """
+    messages: list[Message] = [{"role": role, "parts": parts} for role, parts in said]
+    for one in about:
+        if one.place >= len(messages):
+            raise wire.Breach(f"there is no message {one.place}")
+        messages[one.place]["tool_calls"] = [ToolCall(call.id, call.name, call.arguments) for call in one.calls]
+        if one.answered is not None:
+            messages[one.place]["tool_call_id"] = one.answered
+    return messages
 
 
 def _finished(number: int, outcome: Outcome) -> wire.Finished:
     if isinstance(outcome, Exception):
         return wire.Finished(number, error=str(outcome), refused=isinstance(outcome, ValueError))
     if isinstance(outcome, Generated):
-        return wire.Finished(number, ids=list(outcome.ids), finish_reason=outcome.finish_reason, cached=outcome.cached)
+        return wire.Finished(
+            number,
+            ids=list(outcome.ids),
+            finish_reason=outcome.finish_reason,
+            cached=outcome.cached,
+            tokens=[wire.Token(one.text, one.logprob, list(one.top)) for one in outcome.tokens] or None,
+        )
     return wire.Finished(number, scores=outcome)
 
 

@@ -14,9 +14,11 @@ alone depends on the model and their own lengths. So order, resuming and other p
 
 from __future__ import annotations
 
+import functools
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,11 +30,15 @@ from transformers.masking_utils import sdpa_mask
 
 from upkeep.cell.engines import LANE_TOKENS, LANES
 from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Outcome, Request, Score
+from upkeep.cell.engines.sampling import Constraint, Sampler
+from upkeep.cell.method import GeneratedToken
 from upkeep.cell.tokens import ChatTokens, Segment, shared_segments
-from upkeep.contract import EngineSettings, ModelSpec, Sampling
+from upkeep.contract import EngineSettings, ModelSpec
 
 GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
+SCORED_TOKENS = 256
+"""Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
 LANED = frozenset({"llama", "qwen2", "qwen3"})
 """Types of models whose attention hands keys on as the cache gives them, and whose rows share no expert."""
 MOVING = frozenset({"dynamic", "longrope"})
@@ -133,15 +139,36 @@ class Running:
     stop_ids: frozenset[int]
     cached: int
     """Tokens of the prompt that were reused."""
+    tokens: ChatTokens
+    constraint: Constraint | None
+    told: list[GeneratedToken] = field(default_factory=list)
 
-    def saw(self, logits: torch.Tensor) -> Generated | None:
-        """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence."""
-        generated = self.sampler.generated
-        if self.sampler.pick(logits) in self.stop_ids:
-            return Generated(generated, "stop", self.cached)
+    def saw(self, logits: torch.Tensor) -> Generated | ValueError | None:
+        """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence, or why there is
+        none."""
+        generated, options = self.sampler.generated, self.request.options
+        if self.constraint is None:
+            token = self.sampler.pick(logits)
+        else:
+            try:
+                logits = self.constraint.permitted(logits)
+                token = self.sampler.pick(logits)
+                self.constraint.take(token)
+            except ValueError as error:
+                return error
+        if options.top_logprobs:
+            self.told.append(self._told(logits, token))
+        if token in self.stop_ids or (options.stop and self.tokens.stops(options.stop)(generated)):
+            return Generated(generated, "stop", self.cached, self.told)
         if len(generated) == self.request.sampling.max_tokens:
-            return Generated(generated, "length", self.cached)
+            return Generated(generated, "length", self.cached, self.told)
         return None
+
+    def _told(self, logits: torch.Tensor, token: int) -> GeneratedToken:
+        known = logits.float().log_softmax(-1)
+        values, ids = (found.tolist() for found in known.topk(self.request.options.top_logprobs))
+        top = tuple((self.tokens.token(i), value) for value, i in zip(values, ids, strict=True) if value > -math.inf)
+        return GeneratedToken(self.tokens.token(token), known[token].item(), top)
 
     @property
     def latest(self) -> int:
@@ -240,11 +267,25 @@ class TransformersEngine(Engine):
                 self.computed += lane.request.prompt.length - lane.cached
                 self._lanes[n] = None
 
-    def _begin(self, request: Generate) -> Generated | None:
+    @functools.cached_property
+    def _permitting(self) -> Any:
+        """The tokenizer as constraints read it."""
+        from llguidance.hf import from_tokenizer
+
+        words = self.model.get_output_embeddings().weight.shape[0]
+        return from_tokenizer(self.chat_tokens.tokenizer, words, eos_token=sorted(self.chat_tokens.stop_ids))
+
+    def _begin(self, request: Generate) -> Generated | ValueError | None:
         """Compute a prompt and put it in a free lane; the answer where that ends it, or where it takes no lane."""
+        constraint = None
+        if request.options.grammar is not None:
+            try:
+                constraint = Constraint(request.options.grammar, self._permitting)
+            except ValueError as error:
+                return error
         logits, cached = self._prefill(request.prompt.segments)
         sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
-        running = Running(request, sampler, self.chat_tokens.stop_ids, cached)
+        running = Running(request, sampler, self.chat_tokens.stop_ids, cached, self.chat_tokens, constraint)
         generated = running.saw(logits[-1])
         if (
             generated is None
@@ -302,15 +343,17 @@ class TransformersEngine(Engine):
 
     def _score(self, request: Score) -> list[float]:
         """Natural log-probability of each token of the continuation, from logits in float32."""
-        last, cached = self._prefill(request.prompt.segments)
+        logits, cached = self._prefill(request.prompt.segments)
         self.computed += request.prompt.length - cached
-        rows = [last]
-        if len(request.continuation) > 1:
-            rows.append(self._forward(request.continuation[:-1], keep=0))
-            self._crop(request.prompt.length)
-        logits = torch.cat(rows).float()[: len(request.continuation)]
         wanted = torch.tensor(request.continuation, device=self.device, dtype=torch.long)
-        return logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].tolist()  # type: ignore[no-any-return]
+        found: list[float] = []
+        for start in range(0, len(wanted), SCORED_TOKENS):
+            block = request.continuation[start : start + SCORED_TOKENS]
+            logits = torch.cat([logits[-1:], self._forward(block, keep=0)])
+            known = logits[:-1].float().log_softmax(-1)
+            found += known.gather(1, wanted[start : start + len(block), None])[:, 0].tolist()
+        self._crop(request.prompt.length)
+        return found
 
     def _prefill(self, segments: Sequence[Segment[int]]) -> tuple[torch.Tensor, int]:
         """Compute a prompt. Returns the last token's logits (1, vocabulary) and how many tokens were reused.
@@ -337,52 +380,3 @@ class TransformersEngine(Engine):
     def _crop(self, length: int) -> None:
         for layer in self._layers:
             layer.length = length
-
-
-class Sampler:
-    """Picks tokens by explicit parameters, in the order penalties, temperature, top-k, top-p, min-p.
-
-    Args:
-        seed: of a generator of its own, on the CPU, so that a draw depends on nothing else.
-        prompt: token ids; the repetition penalty (Keskar et al. 2019) covers them as well as the answer.
-    """
-
-    def __init__(self, sampling: Sampling, seed: int, prompt: Sequence[int], device: torch.device) -> None:
-        from transformers.generation import logits_process as lp
-
-        self.sampling = sampling
-        self.generated: list[int] = []
-        self._device = device
-        self._generator = torch.Generator().manual_seed(seed)
-        self._penalty = None
-        if sampling.repetition_penalty != 1:
-            self._penalty = lp.RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
-            self._prompt = torch.tensor(list(prompt), device=device)
-        self._warpers = lp.LogitsProcessorList()
-        if sampling.temperature > 0:
-            self._warpers.append(lp.TemperatureLogitsWarper(float(sampling.temperature)))
-            if sampling.top_k:
-                self._warpers.append(lp.TopKLogitsWarper(sampling.top_k))
-            if sampling.top_p < 1:
-                self._warpers.append(lp.TopPLogitsWarper(float(sampling.top_p)))
-            if sampling.min_p > 0:
-                self._warpers.append(lp.MinPLogitsWarper(sampling.min_p))
-
-    def pick(self, logits: torch.Tensor) -> int:
-        """Choose the next token from `logits` (vocabulary,) and remember it."""
-        scores = logits.float()[None]
-        if self._penalty is not None:
-            scores = self._penalty(torch.cat([self._prompt, self._seen()])[None], scores)
-        if self.sampling.presence_penalty and self.generated:
-            scores = scores.clone()
-            scores[0, self._seen().unique()] -= self.sampling.presence_penalty
-        if self.sampling.temperature == 0:
-            token = int(scores[0].argmax())
-        else:
-            probabilities = self._warpers(self._seen()[None], scores).softmax(-1)[0].cpu()
-            token = int(torch.multinomial(probabilities, 1, generator=self._generator))
-        self.generated.append(token)
-        return token
-
-    def _seen(self) -> torch.Tensor:
-        return torch.tensor(self.generated, device=self._device, dtype=torch.long)

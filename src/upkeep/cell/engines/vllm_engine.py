@@ -9,6 +9,7 @@ on CPUs attention is kept from splitting a sequence by load).
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections import deque
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Outcome, Request
+from upkeep.cell.engines.wire import NO_OPTIONS, Options
+from upkeep.cell.method import GeneratedToken
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
 
@@ -66,6 +69,7 @@ class VllmEngine(Engine):
         import torch
         import vllm
         from vllm import EngineArgs
+        from vllm.config import StructuredOutputsConfig
         from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -84,7 +88,8 @@ class VllmEngine(Engine):
         self._llm: Any = LLMEngine.from_engine_args(
             EngineArgs(
                 model=path,
-                skip_tokenizer_init=True,  # tokens come from upkeep.cell.tokens, and go back there
+                # Tokens come from upkeep.cell.tokens and go back there; constraints alone read vLLM's own tokenizer.
+                structured_outputs_config=StructuredOutputsConfig(backend="guidance"),
                 generation_config="vllm",  # nothing from the model's own files
                 dtype=spec.dtype,
                 max_model_len=spec.context_length,
@@ -140,8 +145,12 @@ class VllmEngine(Engine):
                 finished.append((request, error))
         if self._running:
             for output in self._llm.step():
-                if output.finished:
-                    request = self._running.pop(output.request_id)
+                request = self._running[output.request_id]
+                stopped = not output.finished and self._stops(request, output)
+                if stopped:
+                    self._llm.abort_request([output.request_id])
+                if output.finished or stopped:
+                    del self._running[output.request_id]
                     finished.append((request, self._outcome(request, output)))
         return finished
 
@@ -150,16 +159,26 @@ class VllmEngine(Engine):
     def _start(self, name: str, request: Request) -> None:
         ids = request.prompt.ids()
         if isinstance(request, Generate):
-            params = self._parameters(request.sampling, request.seed)
+            params = self._parameters(request.sampling, request.seed, options=request.options)
         else:
             ids += request.continuation
             params = self._parameters(Sampling(max_tokens=1), 0, prompt_logprobs=0)
         self._llm.add_request(name, {"prompt_token_ids": ids}, params)
         self._running[name] = request
 
-    def _parameters(self, sampling: Sampling, seed: int, prompt_logprobs: int | None = None) -> Any:
+    def _stops(self, request: Request, output: Any) -> bool:
+        """Whether an answer has come to one of its stop strings."""
+        return (
+            isinstance(request, Generate)
+            and bool(request.options.stop)
+            and self.chat_tokens.stops(request.options.stop)(output.outputs[0].token_ids)
+        )
+
+    def _parameters(
+        self, sampling: Sampling, seed: int, prompt_logprobs: int | None = None, options: Options = NO_OPTIONS
+    ) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         return SamplingParams(
             temperature=sampling.temperature,
@@ -173,19 +192,38 @@ class VllmEngine(Engine):
             stop_token_ids=sorted(self.chat_tokens.stop_ids),
             ignore_eos=True,  # the same stop tokens as in the transformers engine, and no others
             prompt_logprobs=prompt_logprobs,
+            logprobs=options.top_logprobs or None,
+            structured_outputs=StructuredOutputsParams(grammar=options.grammar) if options.grammar else None,
             detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.CUMULATIVE if options.stop else RequestOutputKind.FINAL_ONLY,
         )
 
     def _outcome(self, request: Request, output: Any) -> Outcome:
         if isinstance(request, Generate):
             answer = output.outputs[0]
-            if answer.finish_reason not in ("stop", "length"):
-                return RuntimeError(f"vLLM ended the request with {answer.finish_reason!r}")
-            return Generated(list(answer.token_ids), answer.finish_reason, output.num_cached_tokens or 0)
+            reason: Any = answer.finish_reason or "stop"  # None where one of its stop strings ended it
+            if reason not in ("stop", "length"):
+                return RuntimeError(f"vLLM ended the request with {reason!r}")
+            told = self._told(answer, request.options.top_logprobs) if request.options.top_logprobs else ()
+            return Generated(list(answer.token_ids), reason, output.num_cached_tokens or 0, told)
         self.computed += request.prompt.length - (output.num_cached_tokens or 0)
         after = output.prompt_logprobs[request.prompt.length :]
         return [position[token].logprob for position, token in zip(after, request.continuation, strict=True)]
+
+    def _told(self, answer: Any, most: int) -> list[GeneratedToken]:
+        text = self.chat_tokens.token
+        return [
+            GeneratedToken(
+                text(token),
+                found[token].logprob,
+                tuple(
+                    (text(i), one.logprob)
+                    for i, one in sorted(found.items(), key=lambda item: item[1].rank)
+                    if one.rank <= most and one.logprob > -math.inf
+                ),
+            )
+            for token, found in zip(answer.token_ids, answer.logprobs, strict=True)
+        ]
 
 
 def _rope(path: str, scaling: dict[str, Any]) -> dict[str, Any]:

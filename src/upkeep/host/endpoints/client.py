@@ -33,12 +33,15 @@ import tenacity
 from msgspec import Meta, Struct
 
 from upkeep.catalog import Catalog
-from upkeep.cell.engines.endpoint import MESSAGE_TOKENS, Ask, estimate
+from upkeep.cell import toolcalls
+from upkeep.cell.engines.endpoint import MESSAGE_TOKENS, Ask, More, estimate
+from upkeep.cell.engines.wire import Call, Token
 from upkeep.contract import Count
 from upkeep.errors import UpkeepError
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host.endpoints import terms
 from upkeep.host.endpoints.ledger import Ledger
+from upkeep.host.endpoints.prompts import Prompts
 from upkeep.host.endpoints.record import Record, Try
 from upkeep.host.endpoints.replies import Replies, Reply, key_of
 from upkeep.host.endpoints.terms import costs, endpoint_of, host_of, is_local, require_endpoint
@@ -86,8 +89,32 @@ class _Usage(Struct, frozen=True):
     prompt_tokens_details: _Details | None = None
 
 
+class _Function(Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class _Call(Struct, frozen=True):
+    id: str
+    function: _Function
+
+
+class _Likely(Struct, frozen=True):
+    token: str
+    logprob: float
+
+
+class _Token(_Likely, frozen=True):
+    top_logprobs: list[_Likely] = []
+
+
+class _Logprobs(Struct, frozen=True):
+    content: list[_Token] | None = None
+
+
 class _Message(Struct, frozen=True):
     content: str | None = None
+    tool_calls: list[_Call] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -96,6 +123,7 @@ class _Message(Struct, frozen=True):
 class _Choice(Struct, frozen=True):
     message: _Message
     finish_reason: str
+    logprobs: _Logprobs | None = None
 
 
 class _Completion(Struct, frozen=True):
@@ -163,6 +191,7 @@ class Client:
         self._key = terms.key_of(self.endpoint, model) if ask != "nothing" else None
         self._offline = catalog.config.offline and not is_local(self.spec)
         self._replies, self._record = Replies(layout.replies(model)), Record(record)
+        self._prompts = Prompts(layout, model)
         self._ledger: Ledger | None = None
         if costs(self.endpoint.price) and ask != "nothing":
             patience = self.endpoint.timeout_s + 60.0
@@ -198,6 +227,7 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         self._record.close()
+        self._prompts.close()
         await self._http.aclose()
 
     def close(self) -> None:
@@ -232,6 +262,8 @@ class Client:
             known = None
             if self._ask_for != "everything":
                 known = await asyncio.to_thread(self._replies.get, key)
+            if known is not None or self._ask_for != "nothing":
+                self._prompts.keep(key, ask)
             if known is not None:
                 self._record.note(known, ask.seed, source="cache")
                 if known.refused is None:
@@ -320,7 +352,7 @@ class Client:
                 "set `offline: false`",
             )
         await self._requests.take()
-        await self._tokens.take(sum(estimate(text, self.spec) for _, text in ask.messages))
+        await self._tokens.take(sum(estimate(text, self.spec) for _, text in ask.texts))
         # No tokenizer makes more tokens of a text than it has bytes.
         most = min(len(body) + TEMPLATE_TOKENS, self.spec.context_length), ask.sampling.max_tokens + END_TOKENS
         worst = self._price(*most)
@@ -331,7 +363,7 @@ class Client:
         try:
             status, headers, data = await self._post(body, this)
             if status == 200:
-                reply = self._read(data, blank, most, this)
+                reply = self._read(data, blank, most, this, ask.more)
                 self._answered.set()
                 # The answer is kept before it is paid for: killed in between, it is not asked for again.
                 await asyncio.to_thread(self._replies.put, reply)
@@ -398,11 +430,12 @@ class Client:
 
     # ------------------------------------------------------------ reading answers
 
-    def _read(self, data: bytes, blank: Reply, most: tuple[int, int], this: Try) -> Reply:
+    def _read(self, data: bytes, blank: Reply, most: tuple[int, int], this: Try, more: More | None) -> Reply:
         """A reply of an answer with status 200.
 
         Args:
             most: tokens that there can have been, in and out.
+            more: what was asked for beside the text.
 
         Raises:
             Again: it is no answer to what was asked.
@@ -442,13 +475,28 @@ class Client:
             request_id=this.request_id or (self.hide(found.id)[:200] if found.id else None),
             at=now(),
         )
-        if choice.finish_reason not in ("stop", "length"):
+        called = bool(more and more.tools) and choice.finish_reason == "tool_calls"
+        if choice.finish_reason not in ("stop", "length") and not called:
             return msgspec.structs.replace(reply, refused=f"ended by {self.hide(choice.finish_reason)[:100]!r}")
+        calls = [
+            Call(self.hide(call.id), self.hide(call.function.name), self.hide(call.function.arguments))
+            for call in (message.tool_calls or () if more and more.tools else ())
+        ]
+        if not all(toolcalls.is_object(call.arguments) for call in calls):
+            return msgspec.structs.replace(reply, refused="a call of a tool whose arguments are no JSON object")
+        told = choice.logprobs.content if choice.logprobs else None
+        if more and more.top_logprobs and told is None:
+            return msgspec.structs.replace(reply, refused="the endpoint gives no log-probabilities")
         return msgspec.structs.replace(
             reply,
             text=self.hide(message.content or message.refusal or ""),
             reasoning=self.hide(reasoning) if reasoning else None,
-            finish_reason=choice.finish_reason,
+            finish_reason="stop" if called else choice.finish_reason,
+            tool_calls=calls,
+            tokens=[
+                Token(self.hide(t.token), t.logprob, [(self.hide(o.token), o.logprob) for o in t.top_logprobs])
+                for t in (told or () if more and more.top_logprobs else ())
+            ],
         )
 
     def _refusal(self, status: int, headers: Mapping[str, str], data: bytes, blank: Reply) -> Reply:
@@ -491,7 +539,7 @@ class Client:
         sampling = ask.sampling
         body: dict[str, Any] = {
             "model": self.endpoint.model,
-            "messages": [{"role": role, "content": text} for role, text in ask.messages],
+            "messages": _messages(ask),
             self.endpoint.limit_field: sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -504,11 +552,16 @@ class Client:
         }
         for name in self.endpoint.omit:
             del body[name]
-        return body | self.endpoint.fields
+        return body | (_more(ask.more) if ask.more is not None else {}) | self.endpoint.fields
 
     def _unfit(self, ask: Ask) -> str | None:
         """Why a request is not sent; None where it is."""
-        tokens = sum(MESSAGE_TOKENS + estimate(text, self.spec) for _, text in ask.messages)
+        if ask.more is not None:
+            try:
+                ask.more.check()
+            except ValueError as error:
+                return str(error)
+        tokens = sum(MESSAGE_TOKENS + estimate(text, self.spec) for _, text in ask.texts)
         if tokens + ask.sampling.max_tokens > self.spec.context_length:
             return f"about {tokens} prompt tokens and {ask.sampling.max_tokens} to come do not fit into the context"
         given, usual = msgspec.structs.asdict(ask.sampling), msgspec.structs.asdict(self.spec.sampling)
@@ -520,6 +573,36 @@ class Client:
         price = self.endpoint.price
         of_cached = price.prompt if price.cached is None else price.cached
         return ((prompt - cached) * price.prompt + cached * of_cached + completion * price.completion) / 1e6
+
+
+def _messages(ask: Ask) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in ask.texts]
+    for one in ask.about:
+        if one.calls:
+            found[one.place]["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in one.calls
+            ]
+        if one.answered is not None:
+            found[one.place]["tool_call_id"] = one.answered
+    return found
+
+
+def _more(more: More) -> dict[str, Any]:
+    """The options as fields of a request."""
+    found: dict[str, Any] = {}
+    if more.tools and more.tool_choice != "none":
+        named = {"type": "function", "function": {"name": more.tool_choice}}
+        found["tools"] = more.tools
+        found["tool_choice"] = more.tool_choice if more.tool_choice in toolcalls.CHOICES else named
+    if more.schema is not None:
+        schema = {"name": "answer", "schema": more.schema, "strict": True}
+        found["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if more.stop:
+        found["stop"] = more.stop
+    if more.top_logprobs:
+        found |= {"logprobs": True, "top_logprobs": more.top_logprobs}
+    return found
 
 
 def _pause(state: tenacity.RetryCallState) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from upkeep.cell.engines.wire import Call, Token
 from upkeep.contract import Count
 from upkeep.files import write_atomically
 
@@ -34,6 +35,9 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     request_id: str | None = None
     """The provider's."""
     at: str = ""
+    tool_calls: list[Call] = []
+    tokens: list[Token] = []
+    """Where log-probabilities were asked for."""
     parameters: dict[str, Any] = {}
     """The request's body without its messages."""
 
@@ -81,4 +85,6 @@ class Replies:
 
 
 def _digest(reply: Reply) -> str:
-    return hashlib.sha256(msgspec.json.encode(reply, order="sorted")).hexdigest()
+    """Of all fields, but for those that replies have not always had, where they are empty."""
+    fields = {k: v for k, v in msgspec.structs.asdict(reply).items() if v or k not in ("tool_calls", "tokens")}
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()

@@ -1,0 +1,95 @@
+"""How the transformers engine picks tokens: what is permitted, and what is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from upkeep.contract import Sampling
+
+
+class Constraint:
+    """Permits the tokens alone that go on as a grammar says.
+
+    Args:
+        grammar: as `upkeep.cell.toolcalls` makes it.
+        tokens: the tokenizer as llguidance reads it.
+
+    Raises:
+        ValueError: it is no such grammar, or holds a JSON schema that cannot be followed.
+    """
+
+    def __init__(self, grammar: str, tokens: Any) -> None:
+        from llguidance import LLMatcher
+
+        self._matcher = LLMatcher(tokens, LLMatcher.grammar_from_lark(grammar), log_level=0)
+        self._require_sound()
+
+    def permitted(self, logits: torch.Tensor) -> torch.Tensor:
+        """`logits` (vocabulary,) with minus infinity for all tokens that are not permitted now."""
+        mask = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
+        self._require_sound()
+        bits = (mask[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+        return logits.masked_fill(bits.flatten()[: len(logits)].to(logits.device) == 0, -math.inf)
+
+    def take(self, token: int) -> None:
+        """Take notice of a token that was generated."""
+        if not self._matcher.is_stopped():
+            self._matcher.consume_token(token)
+            self._require_sound()
+
+    def _require_sound(self) -> None:
+        if self._matcher.is_error():
+            raise ValueError(f"the answer cannot be constrained: {self._matcher.get_error()}")
+
+
+class Sampler:
+    """Picks tokens by explicit parameters, in the order penalties, temperature, top-k, top-p, min-p.
+
+    Args:
+        seed: of a generator of its own, on the CPU, so that a draw depends on nothing else.
+        prompt: token ids; the repetition penalty (Keskar et al. 2019) covers them as well as the answer.
+    """
+
+    def __init__(self, sampling: Sampling, seed: int, prompt: Sequence[int], device: torch.device) -> None:
+        from transformers.generation import logits_process as lp
+
+        self.sampling = sampling
+        self.generated: list[int] = []
+        self._device = device
+        self._generator = torch.Generator().manual_seed(seed)
+        self._penalty = None
+        if sampling.repetition_penalty != 1:
+            self._penalty = lp.RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
+            self._prompt = torch.tensor(list(prompt), device=device)
+        self._warpers = lp.LogitsProcessorList()
+        if sampling.temperature > 0:
+            self._warpers.append(lp.TemperatureLogitsWarper(float(sampling.temperature)))
+            if sampling.top_k:
+                self._warpers.append(lp.TopKLogitsWarper(sampling.top_k))
+            if sampling.top_p < 1:
+                self._warpers.append(lp.TopPLogitsWarper(float(sampling.top_p)))
+            if sampling.min_p > 0:
+                self._warpers.append(lp.MinPLogitsWarper(sampling.min_p))
+
+    def pick(self, logits: torch.Tensor) -> int:
+        """Choose the next token from `logits` (vocabulary,) and remember it."""
+        scores = logits.float()[None]
+        if self._penalty is not None:
+            scores = self._penalty(torch.cat([self._prompt, self._seen()])[None], scores)
+        if self.sampling.presence_penalty and self.generated:
+            scores = scores.clone()
+            scores[0, self._seen().unique()] -= self.sampling.presence_penalty
+        if self.sampling.temperature == 0:
+            token = int(scores[0].argmax())
+        else:
+            probabilities = self._warpers(self._seen()[None], scores).softmax(-1)[0].cpu()
+            token = int(torch.multinomial(probabilities, 1, generator=self._generator))
+        self.generated.append(token)
+        return token
+
+    def _seen(self) -> torch.Tensor:
+        return torch.tensor(self.generated, device=self._device, dtype=torch.long)

@@ -1,0 +1,178 @@
+"""The calls of a model behind a prediction, by the keys that the prediction names: what was asked, and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from upkeep.catalog import Catalog, Cell
+from upkeep.cell.engines import wire
+from upkeep.cell.engines.lockstep import split_reasoning
+from upkeep.contract import ModelSpec, Sampling
+from upkeep.files import digest
+from upkeep.gateway import prompts
+from upkeep.gateway.engines import reader_parts
+from upkeep.gateway.record import EngineRecord, Replies, engines, key_of
+from upkeep.integrity import Missing
+from upkeep.paths import Layout
+
+_FINISHED = msgspec.msgpack.Decoder(wire.Finished)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a model."""
+
+    source: str
+    """Who was asked."""
+    decoding: str
+    """How, in words."""
+    seed: int | None
+    """Of a sampled reply."""
+    messages: prompts.Messages | None
+    """The prompt as the model read it, template aside; None where it is not there, and `problem` says why."""
+    problem: str | None
+    prompt: int | None
+    """Tokens of the prompt; None where nobody knows."""
+    completion: int
+    """Tokens that were generated, reasoning included."""
+    answer: str | None
+    reasoning: str | None
+    ended: str
+    """How the reply ended, or why there is none."""
+
+
+class Calls:
+    """Finds the calls of a cell's predictions.
+
+    Raises:
+        Damaged: a record does not say which engine it is of.
+    """
+
+    def __init__(self, catalog: Catalog, cell: Cell) -> None:
+        self._catalog, self._cell = catalog, cell
+        self._spec = catalog.spec(cell.model) if cell.model != "none" else None
+        away = self._spec is None or self._spec.endpoint is not None
+        self.records = None if away else Records(catalog, cell)
+        """Of engines; None where an endpoint is asked, or nobody."""
+
+    def find(self, key: str) -> Call | None:
+        """The call whose reply has a key; None where no such request is kept."""
+        if self._spec is None:
+            return None
+        if self.records is None:
+            return _of_endpoint(self._catalog, self._cell.model, self._spec, bytes.fromhex(key))
+        for engine in self.records.holding(bytes.fromhex(key)):
+            own = "" if engine.engine == self.records.own else ", not the engine that answers this cell now"
+            source = f"engine {engine.engine[:16]} ({engine.model}{own})"
+            return _of_engine(self.records.replies(engine), source, self._spec, bytes.fromhex(key))
+        return None
+
+
+class Records:
+    """The records of all engines: first that of the engine that answers a cell now, then those of its model by name.
+
+    One request may have been asked of several engines, and has one key in all of them.
+    """
+
+    def __init__(self, catalog: Catalog, cell: Cell) -> None:
+        self._record = Layout(catalog.results).record
+        try:
+            parts = reader_parts(catalog, cell)
+        except Missing:
+            parts = None  # without the weights nobody can tell
+        self.own = None if parts is None else digest(parts)
+        """The engine that answers the cell as things are now; None where nobody can tell."""
+        self.known = sorted(
+            engines(self._record), key=lambda one: (one.engine != self.own, one.model != cell.model, one.engine)
+        )
+        self._opened: dict[str, Replies] = {}
+
+    def replies(self, engine: EngineRecord) -> Replies:
+        """What is kept of an engine."""
+        if engine.engine not in self._opened:
+            self._opened[engine.engine] = Replies(self._record, engine.parts, engine.model)
+        return self._opened[engine.engine]
+
+    def holding(self, key: bytes) -> Iterator[EngineRecord]:
+        """The engines that were asked the request whose reply has this key."""
+        for engine in self.known:
+            found = prompts.request(self.replies(engine), key)
+            if found is not None and prompts.reply_key(*found) == key:
+                yield engine
+
+
+def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Call | None:
+    if (found := prompts.request(replies, key)) is None:
+        return None
+    prompt, asked = found
+    kept, counted = replies.get(key), replies.get(prompt)
+    reply = None if kept is None else _FINISHED.decode(kept)
+    tokens = None if counted is None else msgspec.msgpack.decode(counted, type=int)
+    answer = reasoning = seed = None
+    completion, ended = 0, "none is on record: the request failed, or its reply is damaged"
+    if isinstance(asked, wire.Score):
+        decoding = "the log-probability of a given continuation"
+        tokens = None if tokens is None else tokens + len(asked.continuation)
+        if reply is not None:
+            ended = f"{sum(reply.scores or []):.4f} in all, for {len(asked.continuation):,} tokens"
+    else:
+        decoding, seed = decoded(asked.sampling), asked.seed if asked.sampling.temperature else None
+        if reply is not None:
+            ids = reply.ids or []
+            completion, ended = len(ids), _ended(len(ids), reply.finish_reason)
+            text = replies.get(key_of("decode", msgspec.msgpack.encode(ids)))
+            if text is None:
+                ended += "; its text is not on record"
+            else:
+                told = msgspec.msgpack.decode(text, type=str)
+                answer, reasoning = split_reasoning(told, spec.thinking_tags, thinks=spec.thinking == "on")
+    messages, problem = _messages(replies, prompt)
+    return Call(source, decoding, seed, messages, problem, tokens, completion, answer, reasoning, ended)
+
+
+def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> Call | None:
+    from upkeep.host.endpoints import prompts as asked_of
+    from upkeep.host.endpoints.replies import Replies as Answers
+
+    layout = Layout(catalog.results)
+    requests = asked_of.kept(layout, model)
+    found, reply = prompts.request(requests, key), Answers(layout.replies(model)).get(key.hex())
+    if found is None and reply is None:
+        return None
+    messages, problem = (None, "the prompt is not kept") if found is None else _messages(requests, found[0])
+    seed, decoding = None, "not known"
+    if found is not None and isinstance(found[1], wire.Generate):
+        decoding, seed = decoded(found[1].sampling), found[1].seed if found[1].sampling.temperature else None
+    source = f"endpoint of {model}" + (f", which says that it is {reply.model}" if reply is not None else "")
+    if reply is None or reply.refused is not None:
+        ended = "none is kept: the request failed" if reply is None else f"refused: {reply.refused}"
+        return Call(source, decoding, seed, messages, problem, None, 0, None, None, ended)
+    answer, reasoning = reply.text, reply.reasoning
+    if reasoning is None:
+        answer, reasoning = split_reasoning(reply.text, spec.thinking_tags, thinks=False)
+    ended = _ended(reply.completion, reply.finish_reason)
+    used = reply.prompt, reply.completion
+    return Call(source, decoding, seed, messages, problem, *used, answer, reasoning, ended)
+
+
+def _messages(replies: Replies, prompt: bytes) -> tuple[prompts.Messages | None, str | None]:
+    try:
+        return prompts.prompt(replies, prompt), None
+    except prompts.NotReadable as error:
+        return None, str(error)
+
+
+def _ended(tokens: int, reason: str) -> str:
+    return f"{tokens:,} tokens, " + ("cut off at the limit" if reason == "length" else "ended by itself")
+
+
+def decoded(sampling: Sampling) -> str:
+    """How a reply is decoded, in words; what has its neutral value is left out."""
+    neutral = Sampling()
+    fields = [name for name in Sampling.__struct_fields__ if name not in ("temperature", "max_tokens")]
+    more = [f"{name} {value:g}" for name in fields if (value := getattr(sampling, name)) != getattr(neutral, name)]
+    how = [f"temperature {sampling.temperature:g}" if sampling.temperature else "greedy", *more]
+    return f"{', '.join(how)}, at most {sampling.max_tokens:,} tokens"
