@@ -253,7 +253,6 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
     card, dataset, config = catalog.method(job.method), catalog.dataset(job.dataset), catalog.config
     suite = catalog.suite(config.suite)
     spec = catalog.spec(job.model) if card.model else None
-    threads = resources(catalog, job.method, job.model).cpus
     asked = catalog.asked(job)
     return CellDescription(
         task="train" if training else "answer",
@@ -270,7 +269,7 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         model_path=None,
         writer_spec=catalog.spec(asked["writer"]) if "writer" in asked else None,
         embedder_spec=catalog.model(asked["embedder"]) if "embedder" in asked else None,
-        engine=EngineSettings(name=spec.engine if spec else "none", threads=threads),
+        engine=engine_settings(catalog, job, job.model),
         trials=1 if training else suite.trials,
         seed=suite.seed,
         chunk_tokens=chunk_tokens,
@@ -278,6 +277,12 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         prompt_text=_prompt_text(catalog, dataset.prompt),
         output="/output",
     )
+
+
+def engine_settings(catalog: Catalog, job: Job, model: str) -> EngineSettings:
+    """How a language model of a job is served; of a method that calls none, what its own container has."""
+    name = catalog.spec(model).engine if catalog.method(job.method).model else "none"
+    return EngineSettings(name=name, threads=resources(catalog, job.method, model).cpus)
 
 
 def resources(catalog: Catalog, method: str, model: str) -> Resources:

@@ -9,7 +9,7 @@ from upkeep.catalog import Catalog, Cell, Job
 from upkeep.contract import EngineSettings, Resources, Role
 from upkeep.host.environments import requirement_locks
 from upkeep.host.locks import read_lock
-from upkeep.identity import MODEL, meaning, plain, resources, tree
+from upkeep.identity import MODEL, engine_settings, meaning, plain, tree
 
 CODE = (
     "engines/__init__.py",
@@ -55,11 +55,6 @@ def engine_parts(catalog: Catalog, dataset: str, model: str, settings: EngineSet
         "packages": tree(catalog, "containers/base", f"containers/{image}"),
         "code": meaning(catalog, CODE),
     }
-
-
-def engine_settings(catalog: Catalog, job: Job, model: str) -> EngineSettings:
-    """How a language model of a job is served."""
-    return EngineSettings(name=catalog.spec(model).engine, threads=resources(catalog, job.method, model).cpus)
 
 
 def served_parts(catalog: Catalog, job: Job, role: Role, model: str) -> dict[str, str]:

@@ -39,7 +39,7 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.files import digest, locked, open_regular, remove, storing
-from upkeep.gateway.engines import embedder_resources, engine_settings, served_parts
+from upkeep.gateway.engines import embedder_resources, served_parts
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host import publish, slurm
 from upkeep.host.collected import Collected
@@ -52,7 +52,7 @@ from upkeep.host.share import SharedEngines, Wanted
 from upkeep.host.status import Reporter, now
 from upkeep.host.watch import Failed, Limits, Watch, kind_of_status
 from upkeep.host.way import ToEndpoint, ToEngine, Way
-from upkeep.identity import describe, identity, resources
+from upkeep.identity import describe, engine_settings, identity, resources
 from upkeep.integrity import read_sealed, write_sealed
 from upkeep.paths import Layout
 from upkeep.published import command_of, folder_of, require_fresh, standing

@@ -22,8 +22,7 @@ import traceback
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,10 +30,10 @@ import msgspec
 
 from upkeep.cell.engines.lockstep import Engine, Generate, Generated, Handle, Outcome, Request, Score, Tokens, lockstep
 from upkeep.cell.loading import make_method
-from upkeep.cell.method import Message, Reply
+from upkeep.cell.method import Message
 from upkeep.cell.runner import AnswerTask, describe
 from upkeep.cell.tokens import ChatTokens, Scorable, Segment, TokenPrompt, shared_segments
-from upkeep.contract import CellDescription, Count, ModelSpec, Prediction, Record, Round, Sampling, Usage
+from upkeep.contract import CellDescription, Count, ModelSpec, Prediction, Record, Round, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -342,28 +341,10 @@ class Counts(Record, frozen=True, kw_only=True):
     """Why it cannot be counted."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Noted(Handle):
-    """Notes what is asked of it."""
-
-    asked: Any = field(default_factory=hashlib.sha256)
-
-    async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None, **options: Any) -> Reply:
-        self.asked.update(msgspec.json.encode([messages, sampling or self.sampling, options]))
-        return await Handle.chat(self, messages, sampling, **options)
-
-
-class _CountedTask(AnswerTask):
-    """Notes what is asked as documents arrive."""
-
-    def arriving(self, stream: str) -> _Noted:
-        plain = super().arriving(stream)
-        return _Noted(plain.engine, plain.spec, plain.seed, plain.key, asked_before=plain.asked_before)
-
-    def asked(self) -> str:
-        """Hash of it."""
-        noted = [(stream, llm.asked.hexdigest()) for stream, llm in self.arrivals.items() if isinstance(llm, _Noted)]
-        return hashlib.sha256(msgspec.json.encode(sorted(noted))).hexdigest()
+def _asked(arrivals: Mapping[str, Handle]) -> str:
+    """Hash of what was asked as documents arrived, by stream: a handle of arrivals counts it, for its seeds."""
+    asked = [[stream, sorted((llm.asked_before or {}).items())] for stream, llm in sorted(arrivals.items())]
+    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
 
 
 def count(jobs: Sequence[CountJob], methods: Path) -> list[Counts]:
@@ -389,7 +370,7 @@ def _count(job: CountJob, methods: Path) -> Counts:
     method = make_method(cell, methods, HashedWords() if cell.embedder_spec is not None else None, threads=1)
     tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
     engine = CountingEngine(tokens, spec, reuse(cell), job.assumed, CALLS_A_RECORD * max(1, records))
-    task = _CountedTask(cell, method, engine, output)
+    task = AnswerTask(cell, method, engine, output)
     with lockstep(engine) as loop:
         for round in rounds:
             loop.run(task.round(round))
@@ -401,7 +382,7 @@ def _count(job: CountJob, methods: Path) -> Counts:
             for stream, llm in task.arrivals.items()
             if llm.calls
         ],
-        arrival=task.asked(),
+        arrival=_asked(task.arrivals),
     )
 
 
