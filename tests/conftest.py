@@ -122,6 +122,11 @@ def other_python_reason() -> str | None:
     return f"no other Python{found}. `. .ci/python && install_other_python` {AS_ROOT} makes and names one"
 
 
+def root_reason() -> str | None:
+    """Why nobody else can be played here, and what to do; None where they can."""
+    return "not root, who alone can play another user. `sudo` runs the tests as root" if os.getuid() else None
+
+
 def vllm_reason() -> str | None:
     """Why no vLLM engine can be started here, and what to do; None where one can."""
     try:
@@ -159,6 +164,7 @@ NEEDED = {
     "openssl": program_reason("openssl", "openssl"),
     "other_python": other_python_reason,
     "podman": podman_reason,
+    "root": root_reason,
     "slurm": slurm_reason,
     "vllm": vllm_reason,
 }

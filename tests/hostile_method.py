@@ -15,32 +15,44 @@ import os
 import resource
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from upkeep.cell import LLM, Answer, Method, Probe, Seen
+from upkeep.cell import LLM, Answer, Document, Method, Probe, Seen
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 GIB = 2**30
-Attack = Callable[[dict[str, Any], Probe], None]
+Attack = Callable[[dict[str, Any], Any], None]
 ATTACKS: dict[str, Attack] = {}
 
 
 class Hostile(Method):
     begun = False
 
+    async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
+        if self.parameters["attack"] == "search_as_documents_arrive":
+            self._begin(None)
+
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
+        self._begin(probe)
+        return Answer(None)
+
+    def _begin(self, probe: Probe | None) -> None:
         if not self.begun and (name := self.parameters["attack"]):
             self.begun = True
-            try:
-                ATTACKS[name](self.parameters, probe)
-            except Exception as error:
-                end(f"prevented: {type(error).__name__}: {error}")
-        return Answer(None)
+            do(name, self.parameters, probe)
+
+
+def do(name: str, parameters: dict[str, Any], probe: Probe | None) -> None:
+    try:
+        ATTACKS[name](parameters, probe)
+    except Exception as error:
+        end(f"prevented: {type(error).__name__}: {error}")
 
 
 def attack(function: Attack) -> Attack:
@@ -129,6 +141,49 @@ def reads_ahead(_p: dict[str, Any], _: Probe) -> None:
             raise ValueError("nothing more has come")
 
     try_all([descriptor, held])
+
+
+def search(p: dict[str, Any]) -> None:
+    """What comes later, anywhere that can be read: files, what other processes hold open, their environment."""
+    text = p["future"][::-1].encode()
+
+    def look(path: Path) -> None:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+            if text not in (file.read(16 * 2**20) or b""):
+                raise ValueError("nothing of what comes")
+
+    def everything() -> Iterator[Path]:
+        for top in p["search"]:
+            for folder, inner, files in os.walk(top):
+                inner[:] = [name for name in inner if os.path.join(folder, name) not in ("/proc", "/sys", "/dev")]
+                yield from (path for name in files if stat.S_ISREG((path := Path(folder, name)).lstat().st_mode))
+        for process in Path(p["processes"]).glob("[0-9]*"):
+            yield process / "environ"
+            with contextlib.suppress(OSError):
+                yield from (process / "fd").iterdir()
+
+    def ahead() -> None:
+        for process in ("self", os.getppid()):  # of a program this is the runner of cells
+            if text in os.read(os.open(f"/proc/{process}/fd/0", os.O_RDONLY | os.O_NONBLOCK), 2**20):
+                return
+        raise ValueError("nothing of what comes")
+
+    try_all([ahead, *(lambda path=path: look(path) for path in everything())])
+
+
+@attack
+def search_at_a_probe(p: dict[str, Any], _: Probe) -> None:
+    search(p)
+
+
+@attack
+def search_as_documents_arrive(p: dict[str, Any], _: None) -> None:
+    search(p)
+
+
+@attack
+def search_by_a_program(p: dict[str, Any], _: None) -> None:
+    search(p)
 
 
 @attack

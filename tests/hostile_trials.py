@@ -37,6 +37,11 @@ from upkeep.paths import Layout
 
 HERE = Path(__file__).resolve().parent
 HONEST = Cell("toy", "hostile", "honest", "none")
+PROGRAM = {"search_by_a_program"}
+"""Attacks of a method that is a program: `hostile_program.py`."""
+TEXT = "What is to come"
+LAST = f"{TEXT} a5. "
+"""The last document of a stream of `toy`."""
 MINUTES = 60
 PROBES = 30
 DATASET = (
@@ -79,22 +84,23 @@ class Repository:
         self.victim = subprocess.Popen(["sleep", "3600"], env=os.environ | {CANARY: "1"})
         self._write(attacks)
         self.catalog = Catalog(root)
-        write_toy(self.catalog)
+        write_toy(self.catalog, TEXT)
         self.layout = Layout(self.catalog.results)
         self.runtime = detect(self.catalog)
         run_cell(self.catalog, HONEST, runtime=self.runtime)
         self.before = self._state()
 
     def _write(self, attacks: list[str]) -> None:
-        method = self.root / "methods" / "hostile"
-        method.mkdir()
-        shutil.copy(HERE / "hostile_method.py", method / "method.py")
         layout = Layout(self.root / "results")
         private = [
             layout.dataset("toy") / "gold.parquet",
             layout.cell(HONEST) / "predictions.jsonl",
+            layout.record / "planted",
             self.home / "secret",
         ]
+        planted = layout.record / "planted"
+        planted.parent.mkdir(parents=True)
+        planted.write_text(LAST)
         places: dict[str, Any] = {
             "isolated": self.name != "process",
             "port": self.server.getsockname()[1],
@@ -103,6 +109,9 @@ class Repository:
             "private": [str(path) for path in private],
             "writable": [str(layout.cell(HONEST)), str(self.home)],
             "heartbeat": str(self.root / "heartbeat"),
+            "future": LAST.strip()[::-1],
+            "search": ["/"] if self.name != "process" else [str(layout.results)],
+            "processes": "/proc" if self.name != "process" else str(self.home),
         }
         card = {
             "label": "Hostile",
@@ -110,10 +119,19 @@ class Repository:
             "summary": "s",
             "reference": "r",
             "model": False,
-            "variants": {"honest": {"attack": None}} | {name: {"attack": name} | places for name in attacks},
             "resources": {"cpus": 1, "memory_gb": 1, "pids": 64, "disk_gb": 1, "minutes": MINUTES},
         }
-        (method / "method.yaml").write_text(json.dumps(card))
+        variants = {name: {"attack": name} | places for name in attacks}
+        programs = {name: variants.pop(name) for name in PROGRAM}
+        for name, file, more in (
+            ("hostile", "method.py", {"variants": {"honest": {"attack": None}} | variants}),
+            ("hostile_program", "attacks.py", {"variants": programs, "command": ["python3", "program.py"]}),
+        ):
+            method = self.root / "methods" / name
+            method.mkdir()
+            shutil.copy(HERE / "hostile_method.py", method / file)
+            (method / "method.yaml").write_text(json.dumps(card | more))
+        shutil.copy(HERE / "hostile_program.py", method / "program.py")
         (self.root / "datasets" / "toy").mkdir()
         (self.root / "datasets" / "toy" / "dataset.yaml").write_text(DATASET)
 
@@ -137,7 +155,7 @@ class Repository:
             stall_s: patience without a new line, in seconds.
             minutes_s: what the cell's MINUTES last, in seconds.
         """
-        cell = Cell("toy", "hostile", attack, "none")
+        cell = Cell("toy", "hostile_program" if attack in PROGRAM else "hostile", attack, "none")
         supervise.MINUTE_S = minutes_s / MINUTES
         found = Trial(attack=attack, published=False, text="")
         clock = time.monotonic()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from door_clients import ALIASES, closed_book
+from door_clients import ALIASES, HELLO, closed_book, post
 from test_runner import SRC, Bench, bench, documents, model, probes, rounds, tiny, unmeasured
 from upkeep.catalog import Catalog
 from upkeep.cell import command as module
 from upkeep.cell.command import ProgramFailed
+from upkeep.cell.door import Address
 from upkeep.contract import EngineSettings, Prediction, Round, Sampling
 from upkeep.errors import UpkeepError
 
@@ -352,8 +354,8 @@ def test_a_program_that_does_not_end_is_ended(bench: Bench, monkeypatch: pytest.
         bench.run(rounds(1, ["a"]), command=program(bench, LOOP + "import time\ntime.sleep(3600)\n"))
 
 
-def cell_process(bench: Bench, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(command=list(command))))
+def cell_process(bench: Bench, command: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+    (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(command=list(command), **more)))
     environment = os.environ | {"PYTHONPATH": str(SRC), "UPKEEP_METHODS": str(bench.methods)}
     return subprocess.Popen(
         [sys.executable, "-m", "upkeep.cell", str(bench.output / "cell.json")],
@@ -387,6 +389,64 @@ def test_a_program_that_never_answers_keeps_the_cell_waiting_and_goes_with_it(be
             os.kill(own, 0)
             signal.sigtimedwait([], 0.05)
     assert not (bench.output / "predictions.jsonl").read_bytes()
+
+
+# ---------------------------------------------------------------- somebody else on the machine
+
+STRANGER = """
+import json, os, sys, urllib.error, urllib.request
+
+base_url, process, *places = sys.argv[1:]
+found = []
+for place in (*places, *(f"/proc/{process}/{name}" for name in ("environ", "mem", "fd", "cwd", "root"))):
+    try:
+        os.listdir(place) if os.path.isdir(place) else open(place, "rb").read(1)
+        found.append(place)
+    except OSError as error:
+        assert error.errno in (1, 13), error
+for token in ("", "a", "0" * 64):
+    body = json.dumps({"model": "reader", "messages": [{"role": "user", "content": "Who?"}]}).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    try:
+        asked = urllib.request.Request(base_url + "/chat/completions", body, headers)
+        found.append(urllib.request.urlopen(asked).status)
+    except urllib.error.HTTPError as error:
+        assert error.code == 401, error
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.root
+def test_another_user_of_the_machine_finds_the_door_closed_and_its_key_nowhere(bench: Bench, tiny: Path) -> None:
+    """As a plain process, which shares the machine's loopback interface; a container has one of its own."""
+    code = """
+for line in lines():
+    if line["type"] == "documents":
+        arrived(line)
+    if line["type"] == "probe":
+        print(json.dumps([os.getpid(), line["base_url"], line["api_key"]]), file=open("told", "w"), flush=True)
+        os.rename("told", "open")
+"""
+    process = cell_process(bench, program(bench, code), **model(tiny), one_at_a_time=True)
+    assert process.stdin is not None
+    with process:
+        process.stdin.write(msgspec.json.encode(rounds(1)[0]) + b"\n")
+        process.stdin.flush()
+        told = bench.methods / "m" / "open"
+        while not told.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        own, base_url, api_key = json.loads(told.read_text())
+        key = f"/proc/{own}/environ"
+        assert api_key.encode() in Path(key).read_bytes(), "there is something to find"
+        for pid, places in ((own, [str(told)]), (process.pid, [str(bench.output / "cell.json")])):
+            tried = subprocess.run(
+                ["/usr/bin/python3", "-c", STRANGER, base_url, str(pid), *places],
+                capture_output=True, text=True, user=65534, group=65534, extra_groups=[], cwd="/",
+            )  # fmt: skip
+            assert (tried.stdout, tried.stderr) == ("[]\n", "")
+        assert post(Address(base_url, api_key), HELLO)[0] == 200, "who has the key comes in"
+        process.kill()
 
 
 # ---------------------------------------------------------------- the card

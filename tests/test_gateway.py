@@ -339,6 +339,56 @@ def test_whatever_numbers_a_container_gives_no_reply_is_kept_for_another_request
         engine.close()
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        wire.Step([wire.Generate(0, 0, WARM, 0)], []),
+        wire.Step([wire.Score(0, 0, [1])], []),
+        {"type": "Get", "key": prompts.prompt_key("chat", b"")},
+        {"type": "Prompt", "key": 0},
+        {"type": "Embed", "texts": ["The captain took a coin."]},
+    ],
+    ids=["its prompt", "its prompt's score", "by key", "its text", "its vectors"],
+)
+def test_of_what_another_container_asked_nothing_can_be_had(machine: Machine, question: object) -> None:
+    """The record holds later documents, asked about in other cells: only who asks the very same is told."""
+    with machine.open() as (_, path):
+        with socket.socket(socket.AF_UNIX) as before:
+            before.connect(path)
+            wire.receive(before, wire.Ready)
+            for asked in (
+                wire.Chat(0, [("user", ["the captain took"])]),
+                wire.Step([wire.Generate(0, 0, WARM, 0)], []),
+            ):
+                wire.send(before, asked)
+                wire.receive(before, wire.Answer)
+        with socket.socket(socket.AF_UNIX) as hostile:
+            hostile.connect(path)
+            wire.receive(hostile, wire.Ready)
+            wire.send(hostile, question)
+            hostile.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert hostile.recv(1) == b""
+
+
+def test_a_reply_is_the_same_to_the_byte_whoever_asked_before(machine: Machine) -> None:
+    """But for the count of tokens that were computed, and for the time that it takes."""
+
+    def replies() -> list[bytes]:
+        with machine.open() as (_, path), socket.socket(socket.AF_UNIX) as cell:
+            cell.connect(path)
+            found = [msgspec.msgpack.encode(wire.receive(cell, wire.Ready))]
+            questions = [wire.CountTokens("a coin"), wire.Chat(0, [("user", ["the captain took"])])]
+            for question in (*questions, wire.Step([wire.Generate(0, 0, WARM, 0)], []), *[wire.Step([], [])] * 9):
+                wire.send(cell, question)
+                found.append(bytes(wire.receive(cell, wire.Answer).value))
+            empty = msgspec.msgpack.encode([])
+            return [value for value in found if value != empty]
+
+    computed, recorded = replies(), replies()
+    assert computed == recorded and len(computed) == 4
+
+
 def generated(engine: Engine, text: str, sampling: Sampling) -> list[int]:
     """The tokens with which a text goes on."""
 

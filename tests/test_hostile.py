@@ -68,13 +68,19 @@ def replaced(name: str, how: str, found: str) -> Case:
 SLOW = {"minutes_s": 5.0, "stall_s": 3600.0}
 STALLED = {"stall_s": 4.0}
 CROSS = "Invalid cross-device link"
+AHEAD = "nothing of what comes"
+WHOLE = {"stall_s": 120.0}
+"""Time to read all of an image."""
 CASES = {
     "reads_ahead": stopped("reading its input ahead of time", "temporarily unavailable.*nothing more", "stopped"),
+    "search_at_a_probe": stopped("looking for a later document everywhere", AHEAD, "not stopped", **WHOLE),
+    "search_as_documents_arrive": stopped("the same as documents arrive", AHEAD, "not stopped", **WHOLE),
+    "search_by_a_program": stopped("the same by a program (`command:`)", AHEAD, "not stopped", **WHOLE),
     "network": stopped("TCP and UDP, to the host and elsewhere", "unreachable|refused", "not stopped"),
     "names": stopped("DNS", "name resolution|not known"),
     "raw_sockets": stopped("raw sockets", "Operation not permitted"),
     "listening": stopped("a listening socket", "timed out", "not stopped"),
-    "read_host": stopped("reading the answer key, another cell, the home", "No such file", "not stopped"),
+    "read_host": stopped("reading the answer key, another cell, the record, the home", "No such file", "not stopped"),
     "secrets": stopped("tokens in the environment of others", "no secret", "not stopped"),
     "write_outside": stopped("writing outside its folder", "Read-only file system|Permission denied", "not stopped"),
     "write_inputs": stopped("writing to its inputs", "Read-only file system", "not stopped"),

@@ -168,12 +168,15 @@ class AnswerTask:
             async with gate:
                 await start()
 
+        died: Sequence[BaseException] = ()
         try:
             async with asyncio.TaskGroup() as group:
                 for start in work:
                     group.create_task(one(start))
-        except* EngineDied as died:
-            raise died.exceptions[0] from None
+        except* EngineDied as group_of_them:
+            died = group_of_them.exceptions
+        if died:  # raised in the clause, it would be in a group again with the first releases of Python 3.11
+            raise died[0]
 
     async def round(self, round: Round) -> None:
         gained: dict[str, list[Document]] = {}
