@@ -4,7 +4,7 @@ a wrong answer."""
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import contextlib
 import json
 import os
 import shutil
@@ -56,13 +56,15 @@ from upkeep.contract import Endpoint as Terms
 from upkeep.contract import Prediction, Sampling
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
+from upkeep.gateway import transfer
 from upkeep.gateway.calls import Calls
+from upkeep.gateway.record import Replies as Record
 from upkeep.host.endpoints import client as client_module
 from upkeep.host.endpoints import ledger as ledger_module
 from upkeep.host.endpoints.client import Client, Pace
 from upkeep.host.endpoints.ledger import Ledger
 from upkeep.host.endpoints.record import Request, read
-from upkeep.host.endpoints.replies import Replies, Reply
+from upkeep.host.endpoints.replies import Replies, Reply, parts_of
 from upkeep.host.endpoints.terms import require_endpoint, spent
 from upkeep.host.gateway import gateway
 from upkeep.host.supervise import run_cell
@@ -158,14 +160,11 @@ def test_each_prediction_leads_to_what_the_endpoint_was_asked_and_to_what_it_ans
         assert (call.answer, call.prompt, call.completion) == (line.response, line.usage.prompt, line.usage.completion)
         asked.append([(role, "".join(parts)) for role, parts in call.messages])
     assert sorted(asked) == sorted(bodies) and len(asked) == 30
-    prompts = Layout(catalog.results).prompts(MODEL)
-    before, size = predictions(catalog), sum(path.stat().st_size for path in prompts.rglob("*"))
+    record = Layout(catalog.results).record
+    before, size = predictions(catalog), sum(path.stat().st_size for path in record.rglob("*"))
     run(catalog, force=True)
-    assert predictions(catalog) == before and sum(path.stat().st_size for path in prompts.rglob("*.log")) <= size
-    shutil.rmtree(prompts)
-    call = Calls(catalog, CELL).find(lines(catalog)[0].calls[0])
-    assert call is not None and call.messages is None and call.problem == "the prompt is not kept"
-    shutil.rmtree(Layout(catalog.results).replies(MODEL))
+    assert predictions(catalog) == before and sum(path.stat().st_size for path in record.rglob("*.log")) <= size
+    shutil.rmtree(record)
     assert Calls(catalog, CELL).find(lines(catalog)[0].calls[0]) is None
 
 
@@ -621,15 +620,6 @@ def test_an_endpoint_that_gives_no_probabilities_refuses_who_asks_for_them(
     assert reply.logprobs == (GeneratedToken("a", -1.5, (("b", -1.0),)),)
 
 
-def test_replies_that_were_kept_without_calls_of_tools_still_count(tmp_path: Path) -> None:
-    reply = Reply(key="k", model="m", text="yes")
-    before = {k: v for k, v in msgspec.to_builtins(reply).items() if k not in ("tool_calls", "tokens")}
-    sealed = hashlib.sha256(msgspec.json.encode(before, order="sorted")).hexdigest()
-    (tmp_path / "k").mkdir()
-    (tmp_path / "k" / "k.json").write_bytes(msgspec.json.encode({"reply": before, "sha256": sealed}))
-    assert Replies(tmp_path).get("k") == reply
-
-
 def test_seeds_are_sent_and_different_seeds_are_different_requests(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
     same = [Ask(i, [("user", ["u"])], Sampling(max_tokens=7), seed) for i, seed in enumerate((5, 6, 5, 2**62 + 9))]
@@ -791,26 +781,53 @@ def test_a_ledger_that_shrinks_under_a_running_job_stops_it(tmp_path: Path) -> N
 # ---------------------------------------------------------------- what is kept
 
 
-@pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-20], lambda d: d.replace(b"Answer", b"answer")])
-def test_a_damaged_reply_is_set_aside_and_asked_again(
-    tmp_path: Path, server: FakeEndpoint, damage: Callable[[bytes], bytes]
-) -> None:
+def kept(catalog: Catalog) -> set[str]:
+    """Keys of the replies that are on record and whole."""
+    found = set()
+    for _, key, value in Record(Layout(catalog.results).record, parts_of(MODEL), MODEL).entries():
+        with contextlib.suppress(msgspec.MsgspecError):
+            if msgspec.msgpack.decode(value, type=Reply).key == key.hex():
+                found.add(key.hex())
+    return found
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda d: b"", lambda d: d[:-20], lambda d: d.replace(b"Answer", b"answer")],
+    ids=["gone", "torn", "other"],
+)
+def test_a_damaged_reply_is_asked_again(tmp_path: Path, server: FakeEndpoint, damage: Callable[[bytes], bytes]) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
     (first,) = ask_all(catalog, asks(1))
-    (kept,) = Layout(catalog.results).replies(MODEL).rglob("*.json")
-    kept.write_bytes(damage(kept.read_bytes()))
+    (log,) = Layout(catalog.results).record.rglob("*.log")
+    log.write_bytes(damage(log.read_bytes()))
     (again,) = ask_all(catalog, asks(1))
     assert isinstance(first, Reply) and isinstance(again, Reply) and again.text == first.text
-    assert len(server.bodies) == 2
-    assert kept.with_suffix(".damaged").exists()
+    assert len(server.bodies) == 2 and kept(catalog) == {first.key}
 
 
-def test_another_reply_under_a_requests_name_is_not_taken(tmp_path: Path) -> None:
-    replies = Replies(tmp_path)
-    replies.put(Reply(key="a" * 64, model="m"))
-    (tmp_path / "bb").mkdir()
-    (tmp_path / "aa" / f"{'a' * 64}.json").rename(tmp_path / "bb" / f"{'b' * 64}.json")
-    assert replies.get("b" * 64) is None
+def test_what_another_job_was_answered_meanwhile_is_not_paid_again(
+    tmp_path: Path, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upkeep.host.endpoints.replies.LOOK_S", 0.0)
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    ours = Replies(Layout(catalog.results).record, MODEL)
+    (theirs,) = ask_all(catalog, asks(1))
+    assert isinstance(theirs, Reply) and ours.get(theirs.key) == theirs
+
+
+def test_what_was_paid_for_goes_to_another_machine_and_is_never_pruned(tmp_path: Path, server: FakeEndpoint) -> None:
+    catalog = make_endpoint_repository(tmp_path / "ours", server.url)
+    run(catalog)
+    asked, answers = len(server.bodies), predictions(catalog)
+    assert not list(transfer.prune(catalog))
+    list(transfer.export(catalog, tmp_path / "record.tar"))
+    there = make_endpoint_repository(tmp_path / "theirs", server.url)
+    list(transfer.take_in(there, tmp_path / "record.tar"))
+    (line,) = transfer.listing(there)
+    assert MODEL in line and "in use" in line
+    run(there)
+    assert predictions(there) == answers and len(server.bodies) == asked
 
 
 RUN_CELL = """
@@ -828,21 +845,19 @@ def test_killed_at_any_moment_no_kept_reply_is_paid_again(tmp_path: Path, server
     catalog = make_endpoint_repository(tmp_path, server.url, more="max_in_flight: 3")
     process = start(RUN_CELL, tmp_path)
     deadline = time.monotonic() + 60
-    folder = Layout(catalog.results).replies(MODEL)
-    while len(list(folder.rglob("*.json"))) < at and time.monotonic() < deadline:
+    while len(kept(catalog)) < at and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kept = {path.stem for path in folder.rglob("*.json")}
-    asked = len(server.bodies)
-    assert at <= len(kept) <= asked
+    before, asked = kept(catalog), len(server.bodies)
+    assert at <= len(before) <= asked
     manifest = run(catalog)
     assert manifest.outcomes["answered"] == 30
-    assert len(server.bodies) == asked + 30 - len(kept), "each answer that was not kept is asked for, and no other"
-    assert asked - len(kept) <= 3, "and those were in flight"
+    assert len(server.bodies) == asked + 30 - len(before), "each answer that was not kept is asked for, and no other"
+    assert asked - len(before) <= 3, "and those were in flight"
     found = spent(catalog.results, MODEL)
     assert found.total >= server.charged - 1e-9
-    assert found.total > found.settled or asked == len(kept)
+    assert found.total > found.settled or asked == len(before)
 
 
 # ---------------------------------------------------------------- the key
@@ -995,7 +1010,7 @@ def test_what_was_sent_when_the_job_failed_is_still_kept(tmp_path: Path, server:
     with pytest.raises(UpkeepError, match="early"), gateway(catalog, MODEL, record_of(catalog)) as folder:
         asyncio.run(asyncio.wait_for(send(folder), 30))
         raise UpkeepError("the container ended early")
-    assert len(list(Layout(catalog.results).replies(MODEL).rglob("*.json"))) == 5
+    assert len(kept(catalog)) == 5
     assert spent(catalog.results, MODEL).reserved == 0
 
 

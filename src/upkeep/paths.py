@@ -59,20 +59,12 @@ class Layout:
 
     @property
     def record(self) -> Path:
-        """The record of replies: what engines answered, by engine and by content of the requests."""
+        """The record of replies: what engines and endpoints answered, by content of the requests."""
         return self.results / "record"
 
     def ledger(self, model: str) -> Path:
         """What a model's endpoint has cost, request by request, over all runs."""
         return self.results / "endpoints" / model / "ledger.jsonl"
-
-    def replies(self, model: str) -> Path:
-        """Folder of a model's endpoint's answers, by content of the requests."""
-        return self.results / "endpoints" / model / "replies"
-
-    def prompts(self, model: str) -> Path:
-        """Folder of what a model's endpoint was asked."""
-        return self.results / "endpoints" / model / "prompts"
 
     def requests(self, model: str, kind: str, name: object) -> Path:
         """Record of a job's requests to its model's endpoint."""

@@ -134,12 +134,12 @@ def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Ca
 
 
 def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> Call | None:
-    from upkeep.host.endpoints import prompts as asked_of
     from upkeep.host.endpoints.replies import Replies as Answers
+    from upkeep.host.endpoints.replies import parts_of
 
-    layout = Layout(catalog.results)
-    requests = asked_of.kept(layout, model)
-    found, reply = prompts.request(requests, key), Answers(layout.replies(model)).get(key.hex())
+    record = Layout(catalog.results).record
+    requests = Replies(record, parts_of(model), model)
+    found, reply = prompts.request(requests, key), Answers(record, model).get(key.hex())
     if found is None and reply is None:
         return None
     messages, problem = (None, "the prompt is not kept") if found is None else _messages(requests, found[0])

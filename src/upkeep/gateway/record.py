@@ -1,4 +1,5 @@
-"""The record of replies: what an engine answered to a request, kept by the content of both, and never asked again.
+"""The record of replies: what an engine or an endpoint answered to a request, kept by the content of both, and never
+asked again.
 
 `<record>/<engine>/` holds the replies of one engine: `engine.json` says which one (`EngineRecord`), and each process
 that adds replies appends to a log of its own there, so that no two writers meet, on a shared file system either. A log
@@ -134,18 +135,19 @@ class Replies:
             place += 1
         return best[1] if best[0] >= 0 else None
 
-    def put(self, key: bytes, value: bytes, stamp: int | None = None) -> None:
+    def put(self, key: bytes, value: bytes, stamp: int | None = None, *, durable: bool = False) -> None:
         """Keep a reply, in place of an earlier one to the same request.
 
         Args:
             stamp: when it was given (ns since 1970); by default now.
+            durable: bring it to disk at once.
 
         Raises:
             UpkeepError: there is no room for it; the log ends with the entry before.
         """
         if self._writer is None:
             self._writer = _Writer(self.folder, self._salt)
-        self._writer.append(key, value, time.time_ns() if stamp is None else stamp)
+        self._writer.append(key, value, time.time_ns() if stamp is None else stamp, durable)
 
     def close(self) -> None:
         """Bring everything to disk and let go of the files."""
@@ -211,7 +213,7 @@ class _Writer:
             self._log = os.open(self.path, flags, 0o644)
             self._index = os.open(self.path.with_suffix(".index"), flags, 0o644)
 
-    def append(self, key: bytes, value: bytes, stamp: int) -> None:
+    def append(self, key: bytes, value: bytes, stamp: int, durable: bool) -> None:
         check = _check(self._salt, stamp, key, value)
         entry = _HEAD.pack(MARK, len(value), stamp, check, key) + value
         with storing(self.path):
@@ -223,7 +225,7 @@ class _Writer:
                 os.ftruncate(self._log, self._end)  # whatever comes next begins where an entry begins
                 raise
             self._end += len(entry)
-            if time.monotonic() - self._synced > SYNC_S:
+            if durable or time.monotonic() - self._synced > SYNC_S:
                 os.fsync(self._log)
                 self._synced = time.monotonic()
 

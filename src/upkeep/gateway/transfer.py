@@ -33,7 +33,7 @@ def listing(catalog: Catalog) -> Iterator[str]:
         state = "in use" if one.engine in used else "unknown, its weights are not here"
         if one.engine not in used and one.model not in unknown:
             state = "of other weights, packages or code"
-        package = f"{one.ready.get('name')} {one.ready.get('version')}"
+        package = " ".join(str(one.ready[name]) for name in ("name", "version") if name in one.ready)
         yield f"{one.engine[:16]}  {one.model}  {package}  {count:,} entries  {size / 1e6:,.1f} MB  {state}"
 
 
@@ -53,7 +53,7 @@ def why(catalog: Catalog, name: str, probe: str | None = None) -> Iterator[str]:
         raise UpkeepError(
             "no engine of the suite answers this cell",
             where=name,
-            expected="a model of the suite's own engines; what an endpoint answered is kept beside its ledger",
+            expected="a model of the suite's own engines; what an endpoint answers is kept by the request alone",
         )
     record = Layout(catalog.results).record
     known = engines(record)
@@ -166,7 +166,8 @@ def prune(catalog: Catalog) -> Iterator[str]:
 
 def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
     """Engines and embedders that cells of any suite ask; models of which nobody can tell, for want of their weights."""
-    found, unknown = set[str](), set[str]()
+    record, unknown = Layout(catalog.results).record, set[str]()
+    found = {one.engine for one in engines(record) if "endpoint" in one.parts}  # paid for, so never in nobody's use
     cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
     # Datasets make no other engine; trained models differ by dataset.
     kinds = {(c.method, c.variant, c.model, c.dataset if TrainedModel.parse(c.model) else ""): c for c in sorted(cells)}

@@ -41,7 +41,6 @@ from upkeep.errors import UpkeepError
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.host.endpoints import terms
 from upkeep.host.endpoints.ledger import Ledger
-from upkeep.host.endpoints.prompts import Prompts
 from upkeep.host.endpoints.record import Record, Try
 from upkeep.host.endpoints.replies import Replies, Reply, key_of
 from upkeep.host.endpoints.terms import costs, endpoint_of, host_of, is_local, require_endpoint
@@ -190,8 +189,7 @@ class Client:
         self.host = host_of(self.spec)
         self._key = terms.key_of(self.endpoint, model) if ask != "nothing" else None
         self._offline = catalog.config.offline and not is_local(self.spec)
-        self._replies, self._record = Replies(layout.replies(model)), Record(record)
-        self._prompts = Prompts(layout, model)
+        self._replies, self._record = Replies(layout.record, model), Record(record)
         self._ledger: Ledger | None = None
         if costs(self.endpoint.price) and ask != "nothing":
             patience = self.endpoint.timeout_s + 60.0
@@ -227,7 +225,7 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         self._record.close()
-        self._prompts.close()
+        self._replies.close()
         await self._http.aclose()
 
     def close(self) -> None:
@@ -261,9 +259,9 @@ class Client:
         try:
             known = None
             if self._ask_for != "everything":
-                known = await asyncio.to_thread(self._replies.get, key)
+                known = self._replies.get(key)
             if known is not None or self._ask_for != "nothing":
-                self._prompts.keep(key, ask)
+                self._replies.keep_request(key, ask)
             if known is not None:
                 self._record.note(known, ask.seed, source="cache")
                 if known.refused is None:
@@ -289,7 +287,7 @@ class Client:
                 reply = await self._insist(ask, body, blank, tries)
             if reply.refused is not None:
                 await self._hold(reply.refused)
-                await asyncio.to_thread(self._replies.put, reply)
+                self._replies.put(reply)
         except BaseException:
             seconds = time.monotonic() - begun
             self._record.note(blank, ask.seed, source="endpoint", outcome="failed", tries=tries, seconds=seconds)
@@ -366,7 +364,7 @@ class Client:
                 reply = self._read(data, blank, most, this, ask.more)
                 self._answered.set()
                 # The answer is kept before it is paid for: killed in between, it is not asked for again.
-                await asyncio.to_thread(self._replies.put, reply)
+                self._replies.put(reply)
                 return reply
             this.usd = 0.0
             return self._refusal(status, headers, data, blank)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from upkeep.cell.engines.wire import Call, Token
+from upkeep.cell.engines import wire
+from upkeep.cell.engines.endpoint import Ask
 from upkeep.contract import Count
-from upkeep.files import write_atomically
+from upkeep.gateway.prompts import Keeper, prompt_key
+from upkeep.gateway.record import Replies as Record
+
+LOOK_S = 10.0
+"""How often it is looked, at most, whether another job has been answered what this one is about to ask."""
 
 
 class Reply(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -35,16 +41,11 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     request_id: str | None = None
     """The provider's."""
     at: str = ""
-    tool_calls: list[Call] = []
-    tokens: list[Token] = []
+    tool_calls: list[wire.Call] = []
+    tokens: list[wire.Token] = []
     """Where log-probabilities were asked for."""
     parameters: dict[str, Any] = {}
     """The request's body without its messages."""
-
-
-class _Stored(Struct, frozen=True, forbid_unknown_fields=True):
-    reply: Reply
-    sha256: str
 
 
 def key_of(url: str, body: bytes, seed: int) -> str:
@@ -52,39 +53,53 @@ def key_of(url: str, body: bytes, seed: int) -> str:
     return hashlib.sha256(b"\0".join((url.encode(), str(seed).encode(), body))).hexdigest()
 
 
-class Replies:
-    """A folder of answers; written whole or not at all, checked when read."""
+_REPLY = msgspec.msgpack.Decoder(Reply)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+
+def parts_of(model: str) -> dict[str, str]:
+    """What stands in the record for a model's endpoint, as its parts do for an engine."""
+    return {"endpoint": model}
+
+
+class Replies:
+    """What a model's endpoint was asked and answered, in the record of replies. For one thread of one process."""
+
+    def __init__(self, record: Path, model: str) -> None:
+        self._kept = Record(record, parts_of(model), model)
+        self._keeper = Keeper(self._kept.get, self._kept.put)
+        self._looked = time.monotonic()
 
     def get(self, key: str) -> Reply | None:
-        """The answer to a request; None where there is none.
-
-        A damaged file is set aside under the name `<key>.damaged`, and the request counts as not answered.
-        """
-        path = self._path(key)
-        try:
-            stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
-        except FileNotFoundError:
-            return None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            stored = None
-        if stored is None or stored.reply.key != key or stored.sha256 != _digest(stored.reply):
-            path.replace(path.with_suffix(".damaged"))
-            return None
-        return stored.reply
+        """The answer to a request; None where there is none."""
+        value = self._kept.get(bytes.fromhex(key))
+        if value is None and time.monotonic() - self._looked > LOOK_S:
+            self._kept.refresh()
+            self._looked = time.monotonic()
+            value = self._kept.get(bytes.fromhex(key))
+        return None if value is None else _REPLY.decode(value)
 
     def put(self, reply: Reply) -> None:
-        """Keep an answer."""
-        content = msgspec.json.encode(_Stored(reply, _digest(reply))) + b"\n"
-        write_atomically(self._path(reply.key), content, durable=True)  # it is paid for
+        """Keep an answer, on disk when this returns: it is paid for.
 
-    def _path(self, key: str) -> Path:
-        return self._folder / key[:2] / f"{key}.json"
+        Raises:
+            UpkeepError: there is no room.
+        """
+        if self._kept.ready() is None:
+            self._kept.say_ready({"name": "endpoint"})
+        self._kept.put(bytes.fromhex(reply.key), msgspec.msgpack.encode(reply), durable=True)
 
+    def keep_request(self, key: str, ask: Ask) -> None:
+        """Keep in its parts what is asked, unless it is kept.
 
-def _digest(reply: Reply) -> str:
-    """Of all fields, but for those that replies have not always had, where they are empty."""
-    fields = {k: v for k, v in msgspec.structs.asdict(reply).items() if v or k not in ("tool_calls", "tokens")}
-    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+        Raises:
+            UpkeepError: there is no room.
+        """
+        beside = [] if not ask.about and ask.more is None else [ask.about, ask.more or []]
+        contents = [msgspec.msgpack.encode(one) for one in (ask.messages, *beside)]
+        request = wire.Generate(0, 0, ask.sampling, ask.seed)
+        self._keeper.keep_prompt(prompt := prompt_key("chat", *contents), "chat", contents)
+        self._keeper.keep(bytes.fromhex(key), prompt, request)
+
+    def close(self) -> None:
+        """Bring everything to disk and let go of the files."""
+        self._kept.close()
