@@ -230,6 +230,17 @@ def test_an_engine_that_cannot_be_loaded_is_the_reason_that_is_told(machine: Mac
     assert gateway.failure is not None and "no engine may be asked" in str(gateway.failure)
 
 
+def assert_disconnected(path: str, question: object) -> None:
+    """Whoever asks this gets no answer."""
+    with socket.socket(socket.AF_UNIX) as hostile:
+        hostile.connect(path)
+        wire.receive(hostile, wire.Ready)
+        wire.send(hostile, question)
+        hostile.settimeout(30)
+        with contextlib.suppress(ConnectionResetError):
+            assert hostile.recv(1) == b""
+
+
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
 def test_who_breaks_the_rules_is_disconnected_and_the_next_is_served(machine: Machine, garbage: bytes) -> None:
     with machine.open() as (_gateway, path):
@@ -362,13 +373,7 @@ def test_of_what_another_container_asked_nothing_can_be_had(machine: Machine, qu
             ):
                 wire.send(before, asked)
                 wire.receive(before, wire.Answer)
-        with socket.socket(socket.AF_UNIX) as hostile:
-            hostile.connect(path)
-            wire.receive(hostile, wire.Ready)
-            wire.send(hostile, question)
-            hostile.settimeout(30)
-            with contextlib.suppress(ConnectionResetError):
-                assert hostile.recv(1) == b""
+        assert_disconnected(path, question)
 
 
 def test_a_reply_is_the_same_to_the_byte_whoever_asked_before(machine: Machine) -> None:
@@ -626,11 +631,5 @@ def test_an_embedder_is_asked_for_vectors_and_nothing_else(
     minilm: SentenceEmbedder, tmp_path: Path, question: object
 ) -> None:
     with embedding(minilm, tmp_path) as (_, path):
-        with socket.socket(socket.AF_UNIX) as hostile:
-            hostile.connect(path)
-            wire.receive(hostile, wire.Ready)
-            wire.send(hostile, question)
-            hostile.settimeout(30)
-            with contextlib.suppress(ConnectionResetError):
-                assert hostile.recv(1) == b""
+        assert_disconnected(path, question)
         assert len(RemoteEmbedder(path, EMBEDDER).documents(["a"])) == 1
