@@ -466,7 +466,7 @@ def _build_layer(plan: ImagePlan, packages: Path, client: Client, target: Path) 
             copy.write_bytes(path.read_bytes())
         for path in (root, *root.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        compiled = f"{PYTHON} -m compileall -q --invalidation-mode unchecked-hash /opt/upkeep /methods"
+        compiled = f"{PYTHON} -m compileall -q --invalidation-mode unchecked-hash /opt/upkeep"
         install = f"PATH=/opt/venv/bin:$PATH sh /wheels/install /opt/extras && {compiled}"
         _install(plan, client, folder, [packages], places, install)
         squash(root, target)
