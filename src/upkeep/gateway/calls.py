@@ -134,12 +134,11 @@ def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Ca
 
 
 def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> Call | None:
-    from upkeep.host.endpoints.replies import Replies as Answers
-    from upkeep.host.endpoints.replies import parts_of
+    from upkeep.host.endpoints.replies import Reply, parts_of
 
-    record = Layout(catalog.results).record
-    requests = Replies(record, parts_of(model), model)
-    found, reply = prompts.request(requests, key), Answers(record, model).get(key.hex())
+    requests = Replies(Layout(catalog.results).record, parts_of(model), model)
+    found, value = prompts.request(requests, key), requests.get(key)
+    reply = None if value is None else msgspec.msgpack.decode(value, type=Reply)
     if found is None and reply is None:
         return None
     messages, problem = (None, "the prompt is not kept") if found is None else _messages(requests, found[0])

@@ -167,7 +167,7 @@ def prune(catalog: Catalog) -> Iterator[str]:
 def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
     """Engines and embedders that cells of any suite ask; models of which nobody can tell, for want of their weights."""
     record, unknown = Layout(catalog.results).record, set[str]()
-    found = {one.engine for one in engines(record) if "endpoint" in one.parts}  # paid for, so never in nobody's use
+    found = {one.engine for one in engines(record) if "endpoint" in one.parts}  # paid for: in use, whoever asks
     cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
     # Datasets make no other engine; trained models differ by dataset.
     kinds = {(c.method, c.variant, c.model, c.dataset if TrainedModel.parse(c.model) else ""): c for c in sorted(cells)}

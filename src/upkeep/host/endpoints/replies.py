@@ -67,6 +67,7 @@ class Replies:
     def __init__(self, record: Path, model: str) -> None:
         self._kept = Record(record, parts_of(model), model)
         self._keeper = Keeper(self._kept.get, self._kept.put)
+        self._named = self._kept.ready() is not None
         self._looked = time.monotonic()
 
     def get(self, key: str) -> Reply | None:
@@ -84,8 +85,9 @@ class Replies:
         Raises:
             UpkeepError: there is no room.
         """
-        if self._kept.ready() is None:
+        if not self._named:
             self._kept.say_ready({"name": "endpoint"})
+            self._named = True
         self._kept.put(bytes.fromhex(reply.key), msgspec.msgpack.encode(reply), durable=True)
 
     def keep_request(self, key: str, ask: Ask) -> None:
