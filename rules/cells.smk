@@ -5,6 +5,8 @@ for batch in suite.batches:
     rule:
         name:
             f"batch {batch.name}"
+        # In the order of the suite.
+        priority: -suite.batches.index(batch)
         input:
             suite.inputs_of_batch(batch),
         output:

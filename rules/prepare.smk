@@ -24,7 +24,7 @@ rule dataset:
         "python -m upkeep dataset build {wildcards.dataset} > {log} 2>&1"
 
 
-# One build at a time: they share layers and the wheel cache.
+# Few builds at a time: those on the same packages wait for each other, and then there is little left to do.
 rule engine:
     input:
         suite.plan_of_engine,

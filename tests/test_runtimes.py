@@ -601,11 +601,11 @@ def test_two_builds_of_one_plan_hold_the_same_bytes(
         return run(self, *arguments, **options)
 
     base = images.ensure_base(runtime.catalog, "base", client)
-    plan = images.image_for(runtime.catalog, None, "base", images.base_identity(client, base)).packages
+    plan = images.image_for(runtime.catalog, None, "base", base.identity).packages
     assert plan is not None
-    first = images._ensure(plan, base, client)
+    first = images._ensure(plan, base.reference, client)
     monkeypatch.setattr(Client, "run", anew)
-    images._build(plan, client, base, None)
+    images._build(plan, client, base.reference, None)
     try:
         second = images._inventory(runtime.catalog, client, tag, ["/opt/venv"])
     finally:

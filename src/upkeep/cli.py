@@ -382,7 +382,7 @@ def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime)
     if arguments.config:
         environment["UPKEEP_CONFIG"] = str(arguments.config.resolve())
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    limits = ["--resources", "builds=1", "gpu_jobs=1", f"mem_mb={memory_mb}"]
+    limits = ["--resources", "builds=2", "gpu_jobs=1", f"mem_mb={memory_mb}"]
     options = ["--profile", "profiles/local", "--logger", "upkeep", *limits]
     with Scratch() as scratch:  # Snakemake's own too are left when it is killed
         environment["TMPDIR"] = str(scratch)

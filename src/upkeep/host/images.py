@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -236,16 +237,32 @@ def pinned_base(catalog: Catalog, engine: str) -> str:
 # ---------------------------------------------------------------- base images
 
 
-def ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
+class Base(NamedTuple):
+    """A base image on this machine."""
+
+    reference: str
+    identity: str
+    """Its name with what it holds: the pinned digest, or the digests of its layers."""
+
+
+def ensure_base(catalog: Catalog, engine: str, client: Client) -> Base:
     """The base image of an engine, on this machine: the one asked for, or where no registry has it, one made here.
 
     None is made in place of an image that the configuration names, nor for GPUs (they want a compiler in it).
 
-    Returns its reference.
-
     Raises:
         UpkeepError: it can neither be pulled nor made.
     """
+    reference = _ensure_base(catalog, engine, client)
+    if "@sha256:" in reference:
+        return Base(reference, reference)
+    known = client.inspect(reference)
+    if known is None:
+        raise UpkeepError("no such image on this machine", where=reference, kind="image")
+    return Base(reference, f"{reference}#{digest(known['RootFS'])}")
+
+
+def _ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
     reference = pinned_base(catalog, engine)
     if client.inspect(reference) is not None:
         return reference
@@ -310,29 +327,18 @@ def debian(archive: Path) -> None:
         raise UpkeepError("the base image cannot be made", found=done.stderr.strip()[-2000:])
 
 
-def base_identity(client: Client, reference: str) -> str:
-    """A base image's name with what it holds: the pinned digest, or the digests of its layers."""
-    if "@sha256:" in reference:
-        return reference
-    known = client.inspect(reference)
-    if known is None:
-        raise UpkeepError("no such image on this machine", where=reference, kind="image")
-    return f"{reference}#{digest(known['RootFS'])}"
-
-
 # ---------------------------------------------------------------- building
 
 
-def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Client) -> ImageRecord:
+def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Client, base: Base) -> ImageRecord:
     """Build an image of a method or an engine where it is missing, that of its packages first; returns its record.
 
     Raises:
-        UpkeepError: the base image, a wheel or the build fails; or this processor has no wheels locked.
+        UpkeepError: a wheel or the build fails; or this processor has no wheels locked.
     """
     if platform.machine() not in {"x86_64", "AMD64"}:
         raise UpkeepError("the locked wheels are for x86-64", found=platform.machine(), kind="machine")
-    base = ensure_base(catalog, engine, client)
-    return _ensure(image_for(catalog, method, engine, base_identity(client, base)), base, client)
+    return _ensure(image_for(catalog, method, engine, base.identity), base.reference, client)
 
 
 def _ensure(plan: ImagePlan, base: str, client: Client) -> ImageRecord:

@@ -31,7 +31,16 @@ from upkeep.errors import UpkeepError
 from upkeep.files import digest, write_atomically
 from upkeep.host.environments import EnvironmentRecord, ensure_environment
 from upkeep.host.guard import Bounds, Guard, oom_kills
-from upkeep.host.images import Client, ImageRecord, ensure_base, ensure_image, find_client, known_record, pinned_base
+from upkeep.host.images import (
+    Base,
+    Client,
+    ImageRecord,
+    ensure_base,
+    ensure_image,
+    find_client,
+    known_record,
+    pinned_base,
+)
 from upkeep.host.keeper import kept
 from upkeep.host.lifeline import has_ended, this_process
 from upkeep.host.scratch import Scratch
@@ -327,6 +336,7 @@ class Containers(Runtime):
         self.client = client
         self.name = "docker" if client.name == "docker" else "podman"
         self._labels = {"upkeep.results": digest(str(catalog.results)), "upkeep.owner": this_process()}
+        self._bases: dict[str, Base] = {}
         self._swept = False
 
     def has_base(self) -> bool:
@@ -336,7 +346,10 @@ class Containers(Runtime):
         ensure_base(self.catalog, "base", self.client)
 
     def _prepare(self, method: str | None, engine: str) -> Prepared:
-        return Prepared(ensure_image(self.catalog, method, engine, self.client))
+        reference = pinned_base(self.catalog, engine)
+        if reference not in self._bases:
+            self._bases[reference] = ensure_base(self.catalog, engine, self.client)
+        return Prepared(ensure_image(self.catalog, method, engine, self.client, self._bases[reference]))
 
     def path_of(self, role: str, path: Path) -> str:
         return f"/{role}"
