@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +96,28 @@ EDITS = {
     ),
     "a method that is written otherwise": ("methods/closed_book/method.py", lambda text: text + "\n\nUNUSED = 1\n"),
 }
+
+
+REFRESH = """
+from pathlib import Path
+from upkeep.catalog import Catalog
+from upkeep.cell import chat_tokens
+from upkeep.host.refresh import refresh
+print(refresh(Catalog(Path(".").resolve()), "small").summary())
+"""
+
+
+def test_a_renamed_module_leaves_every_reply_where_it_is(catalog: Catalog) -> None:
+    before, source = contents(catalog), catalog.root / "src"
+    (source / "upkeep/cell/tokens.py").rename(source / "upkeep/cell/chat_tokens.py")
+    for file in source.rglob("*.py"):
+        text = re.sub(r"\bupkeep\.cell\.tokens\b", "upkeep.cell.chat_tokens", file.read_text())
+        file.write_text(text.replace('"tokens.py"', '"chat_tokens.py"'))
+    command = [sys.executable, "-c", REFRESH]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    found = subprocess.run(command, cwd=catalog.root, env=environment, capture_output=True, text=True)
+    assert re.search(r"^ +3 replayed$", found.stdout, re.M), found.stdout + found.stderr
+    assert contents(catalog) == before
 
 
 @pytest.mark.parametrize("edit", EDITS)

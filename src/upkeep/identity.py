@@ -197,23 +197,30 @@ def _files(root: Path, place: str, without: Collection[str]) -> Iterable[tuple[s
 
 
 def meaning(catalog: Catalog, names: Sequence[str]) -> str:
-    """Hash of what modules of `cell/` do: comments, layout and docstrings are no part of it. As in `tree`, there may be
-    none."""
+    """Hash of what modules of `cell/` do: comments, layout and docstrings are no part of it, nor what the suite calls
+    its modules. As in `tree`, there may be none."""
     folder = catalog.root / "src" / "upkeep" / "cell"
     return digest([_without_words(path.read_text("utf-8")) for name in names if (path := folder / name).is_file()])
 
 
 @functools.lru_cache(maxsize=32)
 def _without_words(source: str) -> str:
-    """A module's syntax tree without comments, layout and docstrings."""
+    """A module's syntax tree without comments, layout and docstrings, and without imports from the suite itself."""
     parsed = ast.parse(source)
     for node in ast.walk(parsed):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [  # type: ignore[attr-defined]
-                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-            ]
+            node.body = [one for one in body if not _is_word(one)]  # type: ignore[attr-defined]
     return ast.dump(parsed, annotate_fields=False)
+
+
+def _is_word(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Constant()):
+            return True
+        case ast.ImportFrom(module=str(module)):
+            return module.partition(".")[0] == "upkeep"
+    return False
 
 
 def _listing(catalog: Catalog, place: str) -> str:

@@ -82,7 +82,9 @@ class VllmEngine(Engine):
             else {"gpu_memory_utilization": options.get("gpu_memory_utilization", 0.9)}
         )
         if on_cpu:
-            register_backend(AttentionBackendEnum.CPU_ATTN, "upkeep.cell.engines.vllm_small_blocks.SmallBlocks")
+            from upkeep.cell.engines import vllm_small_blocks
+
+            register_backend(AttentionBackendEnum.CPU_ATTN, f"{vllm_small_blocks.__name__}.SmallBlocks")
         if spec.rope_scaling:
             device["hf_overrides"] = {"rope_parameters": _rope(path, spec.rope_scaling)}
         self._llm: Any = LLMEngine.from_engine_args(
