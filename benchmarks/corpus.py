@@ -36,19 +36,19 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from upkeep.building import prose, tokens
+from upkeep.building.names import Names
+from upkeep.building.reading import Faults
 from upkeep.catalog import read_yaml
-from upkeep.cell.embedding import load_embedder
-from upkeep.cell.method import Embedder
+from upkeep.cell.interface import Embedder
 from upkeep.cell.prompts import entry
 from upkeep.cell.retrieval import Bm25, Dense, Retriever
 from upkeep.contract import Document, ModelSpec, Probe
-from upkeep.datasets import prose, tokens
 from upkeep.datasets.evowiki import wikidata
 from upkeep.datasets.evowiki.facts import Written
 from upkeep.datasets.evowiki.wikipedia import Wikipedia
-from upkeep.datasets.names import Names
-from upkeep.datasets.reading import Faults
-from upkeep.host.feed import bounded
+from upkeep.execution.rounds import bounded
+from upkeep.serving.embedding import load_embedder
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ("dump", "chunks", "bm25", "dense")

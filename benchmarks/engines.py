@@ -16,14 +16,14 @@ import msgspec
 import torch
 
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.pico.evaluate import Model, evidence
 from upkeep.cell.prompts import fit, get_prompt
 from upkeep.contract import Prediction
 from upkeep.datasets import build_dataset
-from upkeep.host.supervise import run_cell
-from upkeep.paths import Layout
+from upkeep.execution.fetch import fetch
+from upkeep.execution.supervise import run_cell
+from upkeep.layout import Layout
 from upkeep.pico import build_world
-from upkeep.weights import fetch
+from upkeep.serving.pico.evaluate import Model, evidence
 
 ROOT = Path(__file__).resolve().parents[1]
 DATASETS = ("evowiki_mini", "imprint_code_mini", "imprint_news_mini", "evolveqa_aws_mini", "evolveqa_aws_control_mini")

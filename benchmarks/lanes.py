@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from upkeep.catalog import Catalog
-from upkeep.cell.engines import transformers_engine
-from upkeep.cell.engines.lockstep import Generate, Generated, lockstep
+from upkeep.cell.lockstep import Generate, Generated, lockstep
 from upkeep.contract import EngineSettings, Sampling
+from upkeep.serving import transformers_engine
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = Catalog(ROOT).model("pico")

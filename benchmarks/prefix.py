@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from upkeep.cell.make_model import WORDS, tiny_llama
-from upkeep.cell.method import Context
+from upkeep.cell.interface import Context
 from upkeep.cell.prompts import get_prompt
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import CellDescription, Document, EngineSettings, ModelSpec, Prediction, Probe, Round, Sampling
+from upkeep.serving.make_model import WORDS, tiny_llama
 
 METHOD = """
 from upkeep.cell import Method
@@ -103,7 +103,7 @@ def measure(
         rounds = [Round(documents=[d], probes=p) for d, p in zip(documents, probes, strict=True)]
     description = output / "cell.json"
     description.write_bytes(msgspec.json.encode(msgspec.structs.replace(cell, engine=settings, output=str(output))))
-    command = [sys.executable, "-m", "upkeep.cell", str(description), str(folder)]
+    command = [sys.executable, "-m", "upkeep.serving.alone", str(description), str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         while not (output / "engine.json").exists() and process.poll() is None:

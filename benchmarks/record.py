@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from upkeep.cell.engines import wire
+from upkeep.cell import wire
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway.cells import SOCKET, Gateway, Load

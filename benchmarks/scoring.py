@@ -35,9 +35,9 @@ from upkeep.contract import (
     Retrieved,
     Usage,
 )
+from upkeep.grading.matching import equivalence
+from upkeep.grading.score import Identity, read_key, score_cell
 from upkeep.integrity import fingerprint, verify_folder, write_sealed
-from upkeep.scoring.equivalence import equivalence
-from upkeep.scoring.score import Identity, read_key, score_cell
 
 QUESTIONS, INTERVALS, RETRIEVED = 100, 65, 30
 CELL = Cell("oaks_babi", "rag_dense", "k30", "synthetic")

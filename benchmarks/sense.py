@@ -25,10 +25,10 @@ import polars as pl
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Prediction
 from upkeep.errors import UpkeepError
+from upkeep.grading.matching import equivalence
+from upkeep.grading.score import grade, read_key, read_predictions
 from upkeep.integrity import verify_folder
-from upkeep.paths import Layout
-from upkeep.scoring.equivalence import equivalence
-from upkeep.scoring.score import grade, read_key, read_predictions
+from upkeep.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
 RESAMPLES = 10_000

@@ -19,21 +19,26 @@ import yaml
 from upkeep.batches import batches
 from upkeep.catalog import Catalog, Cell
 from upkeep.datasets import build_dataset
-from upkeep.host.batch import run_batch
-from upkeep.host.runtimes import detect
-from upkeep.host.supervise import run_cell
-from upkeep.paths import Layout
-from upkeep.weights import fetch
+from upkeep.execution.batch import run_batch
+from upkeep.execution.detection import detect
+from upkeep.execution.fetch import fetch
+from upkeep.execution.supervise import run_cell
+from upkeep.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules", "src")
 METHODS = ("closed_book", "rag_bm25/k1")
 
 
-def repository(folder: Path, model: str, datasets: int) -> Catalog:
-    """A repository with some very small datasets, each of a seed of its own."""
+def copy(folder: Path) -> None:
+    """Make a repository of the suite's code, without results."""
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def repository(folder: Path, model: str, datasets: int) -> Catalog:
+    """A repository with some very small datasets, each of a seed of its own."""
+    copy(folder)
     spec = yaml.safe_load((folder / "datasets/oaks_babi_mini/dataset.yaml").read_text())
     spec["options"]["streams"] = 1
     names = []

@@ -15,8 +15,8 @@ import pytest
 from tests import cluster
 
 from upkeep.catalog import Catalog
-from upkeep.host.environments import ensure_environment
-from upkeep.host.images import Client
+from upkeep.images.environments import ensure_environment
+from upkeep.images.images import Client
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -16,12 +16,13 @@ from typing import Any
 import polars as pl
 
 import upkeep
+from upkeep.building.store import Built, write
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Environment, Pair, Resources
-from upkeep.datasets.store import SCHEMAS, Built, write
-from upkeep.host.runtimes import Handle, Launch, Prepared
+from upkeep.execution.runtimes import Handle, Launch, Prepared
 from upkeep.identity import plan_dataset
-from upkeep.paths import Layout
+from upkeep.layout import Layout
+from upkeep.normal_form import SCHEMAS
 
 STREAMS = {"a": (6, 3), "b": (4, 2), "c": (5, 1)}
 """Documents and questions of each stream of the dataset `toy`."""
@@ -253,7 +254,7 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
         files[f"methods/{method}/requirements.lock"] = ""
     for place in ("containers/base/requirements.lock", "containers/install", "src/upkeep/cell/runner.py"):
         files[place] = ""
-    files |= {"src/upkeep/contract.py": "", "src/upkeep/host/feed.py": "", "src/upkeep/datasets/store.py": ""}
+    files |= {"src/upkeep/contract.py": "", "src/upkeep/execution/rounds.py": "", "src/upkeep/building/store.py": ""}
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -301,7 +302,7 @@ def write_toy(catalog: Catalog, text: str = "text") -> None:
 def die_at(event: int, root: Path) -> None:
     """Kill this process by SIGKILL at its `event`-th event: before an operation on a file under `root`, or after it has
     checked a line."""
-    from upkeep.host.collected import Collected
+    from upkeep.execution.collected import Collected
 
     operations, inside, left = ("open", "os.", "shutil.", "subprocess.", "fcntl."), str(root), event
 
@@ -329,7 +330,7 @@ def die_at(event: int, root: Path) -> None:
 def supervise(root: Path, cell: str, event: int = 0) -> None:
     """Run a cell, or a scripted training, whose name ends with `!`."""
     from upkeep.catalog import Cell, Training
-    from upkeep.host.supervise import run_cell
+    from upkeep.execution.supervise import run_cell
 
     catalog = Catalog(root)
     if event:
@@ -365,9 +366,9 @@ class Forks:
 
 
 def serve() -> None:
-    import upkeep.host.supervise
+    import upkeep.execution.supervise
 
-    assert upkeep.host.supervise
+    assert upkeep.execution.supervise
     for line in sys.stdin:
         root, name, event = json.loads(line)
         if (child := os.fork()) == 0:

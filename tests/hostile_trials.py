@@ -27,13 +27,13 @@ import psutil
 from host_fakes import ScriptedRuntime, write_toy
 from upkeep.catalog import Catalog, Cell
 from upkeep.errors import UpkeepError
+from upkeep.execution import supervise
+from upkeep.execution.detection import detect
+from upkeep.execution.supervise import run_cell
+from upkeep.execution.watch import Limits
 from upkeep.files import hash_file
-from upkeep.host import supervise
-from upkeep.host.runtimes import detect
-from upkeep.host.supervise import run_cell
-from upkeep.host.watch import Limits
 from upkeep.integrity import verify_folder
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 
 HERE = Path(__file__).resolve().parent
 HONEST = Cell("toy", "hostile", "honest", "none")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from upkeep.cell import Message, Method, Reply, Sampling, ScoredToken
-from upkeep.cell.method import PromptTooLong
+from upkeep.cell.interface import PromptTooLong
 from upkeep.contract import Document, Gold, Probe
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,11 +18,11 @@ from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training
 from upkeep import cli
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.errors import UpkeepError
+from upkeep.execution.fetch import fetch
+from upkeep.execution.supervise import run_cell
 from upkeep.files import hash_file
-from upkeep.host.images import ImageRecord
-from upkeep.host.supervise import run_cell
+from upkeep.images.images import ImageRecord
 from upkeep.integrity import write_sealed
-from upkeep.weights import fetch
 from upkeep.workflow import Workflow
 
 LIMIT_S = 10
@@ -74,7 +74,7 @@ def make(root: Path, text: str) -> None:
         "weights/tokenizer.json": '{"version": "1.0"}',
         "weights/model.safetensors": f"weights of {text}",
         "containers/transformers/requirements.lock": "",
-        "src/upkeep/scoring/score.py": "",
+        "src/upkeep/grading/score.py": "",
     }
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

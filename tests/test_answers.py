@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from upkeep.contract import DatasetCard
+from upkeep.grading import answers, score
+from upkeep.grading.matching import equivalence
+from upkeep.grading.statistics import estimate
 from upkeep.integrity import fingerprint, write_sealed
-from upkeep.scoring import answers, score
-from upkeep.scoring.equivalence import equivalence
-from upkeep.scoring.stats import estimate
 
 PROBES = [
     # question, form, accepted, outdated, level

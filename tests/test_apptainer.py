@@ -23,14 +23,15 @@ from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Resources
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
+from upkeep.execution import detection
+from upkeep.execution.apptainer import Apptainer
+from upkeep.execution.fetch import fetch
+from upkeep.execution.runtimes import Launch, Prepared
+from upkeep.execution.supervise import run_cell
 from upkeep.files import hash_file
-from upkeep.host import runtimes, sif
-from upkeep.host.apptainer import Apptainer
-from upkeep.host.runtimes import Launch, Prepared
-from upkeep.host.sif import Client
-from upkeep.host.supervise import run_cell
-from upkeep.paths import Layout
-from upkeep.weights import fetch
+from upkeep.images import sif
+from upkeep.images.sif import Client
+from upkeep.layout import Layout
 
 __all__ = ["ordinary_user"]
 
@@ -152,7 +153,7 @@ def test_apptainer_that_cannot_cut_the_network_is_refused_and_never_used_with_it
     monkeypatch.setattr(sif, "_mksquashfs", lambda: "mksquashfs")
     monkeypatch.setattr(sif, "squash", lambda *_, **__: None)
     with pytest.raises(UpkeepError, match="no network namespace for this user"):
-        runtimes.detect(Catalog(ROOT))
+        detection.detect(Catalog(ROOT))
 
 
 # ---------------------------------------------------------------- files
@@ -248,8 +249,8 @@ import json, os, sys, tempfile, textwrap
 from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
-from upkeep.host import sif
-from upkeep.host.runtimes import Launch, detect
+from upkeep.images import sif
+from upkeep.execution.runtimes import Launch, detect
 
 catalog = Catalog(Path.cwd())
 runtime = detect(catalog)
@@ -507,7 +508,7 @@ def test_two_that_start_at_once_build_an_image_once(ordinary_user: OrdinaryUser,
 
 ANEW = """
 import shutil
-from upkeep.host.apptainer import Apptainer
+from upkeep.execution.apptainer import Apptainer
 
 def with_files(*paths):
     # A cache of its own, with these files of the other.
@@ -567,8 +568,8 @@ import sys
 from pathlib import Path
 from upkeep.catalog import Catalog, Cell
 from upkeep.datasets import build_dataset
-from upkeep.host.supervise import run_cell
-from upkeep.paths import Layout
+from upkeep.execution.supervise import run_cell
+from upkeep.layout import Layout
 from upkeep.weights import fetch
 
 catalog = Catalog(Path.cwd())

@@ -17,7 +17,7 @@ from test_scoring import line, write_cell
 from upkeep.catalog import Catalog
 from upkeep.contract import ContextUse, DatasetCard, Prediction, Retrieved
 from upkeep.integrity import fingerprint, write_sealed
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 
 FOLDER = ROOT / "benchmarks"
 PREFIX = ["--intervals", "2", "--questions", "3", "--chunk-tokens", "100", "--orders"]
@@ -58,6 +58,13 @@ def number(text: str) -> float:
             "prefix", [*PREFIX, "no prefix cache", "--engine", "vllm"], 1, (1, 2, 3, 4), marks=pytest.mark.vllm
         ),
         ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1"], 2, (0, 2, 3)),
+        pytest.param(
+            "chat",
+            ["--models", "tiny-vllm", "--intervals", "12", "--questions", "24", "--chunk-tokens", "250"],
+            2,
+            (1, 2),
+            marks=pytest.mark.vllm,
+        ),
         pytest.param("cluster", ["--few", "1", "--cells", "2"], 3, (0, 2, 3, 4), marks=pytest.mark.slurm),
     ],
     ids=lambda value: "vllm" if "vllm" in str(value) else None,

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from upkeep.errors import UpkeepError
+from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.report import claims, tables
-from upkeep.scoring.score import SCORE_SCHEMA
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
 LEDGERS = {

@@ -37,10 +37,10 @@ from suite_fakes import (
 )
 from upkeep.contract import DatasetCard, Manifest
 from upkeep.errors import UpkeepError
-from upkeep.host.images import ImageRecord
+from upkeep.grading.scores import ScoresRecord
+from upkeep.images.images import ImageRecord
 from upkeep.integrity import fingerprint, write_sealed
-from upkeep.paths import Layout
-from upkeep.scoring.scores import ScoresRecord
+from upkeep.layout import Layout
 from upkeep.weights import WeightsRecord
 
 CELL = "results/cells/toy/echo/a/m"
@@ -270,7 +270,7 @@ def test_no_damage_changes_a_number(
     path = copy / FILES[file]
     untouched = path.read_bytes()
     DAMAGES[damage](path, file, copy)
-    monkeypatch.setattr("upkeep.host.supervise.detect", lambda _: ScriptedRuntime())
+    monkeypatch.setattr("upkeep.execution.supervise.detect", lambda _: ScriptedRuntime())
     said: list[tuple[str, int, str]] = []
 
     def call(*words: str, out: list[str] | None = None) -> int:
@@ -306,9 +306,9 @@ def test_no_damage_changes_a_number(
         workflow(copy)  # what `run` looks at before it starts anything
     except UpkeepError as error:
         said.append(("workflow", 1, str(error)))
-    monkeypatch.setattr("upkeep.host.supervise.detect", lambda _: training(TRAINED_FILES))
+    monkeypatch.setattr("upkeep.execution.supervise.detect", lambda _: training(TRAINED_FILES))
     call("model", "train", TRAINING)
-    monkeypatch.setattr("upkeep.host.supervise.detect", lambda _: ScriptedRuntime())
+    monkeypatch.setattr("upkeep.execution.supervise.detect", lambda _: ScriptedRuntime())
     for cell in (*CELLS, BEGUN):
         call("cell", cell)
     look()

@@ -20,10 +20,11 @@ import pytest
 import yaml
 
 from upkeep import datasets
+from upkeep.building import embedding, leaks, store, tokens
+from upkeep.building.store import Built, Question, Stream
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Pair
-from upkeep.datasets import build_dataset, embedding, leaks, oaks_novel, store, tokens, validate
-from upkeep.datasets.store import Built, Question, Stream
+from upkeep.datasets import build_dataset, oaks_novel, validate
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
 from upkeep.inputs import verify_dataset

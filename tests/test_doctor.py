@@ -21,10 +21,10 @@ from rich.console import Console
 from conftest import ROOT
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.host import checks, doctor
-from upkeep.host.checks import CHECKS, Check, Facts, Finding, Nodes
-from upkeep.host.doctor import Report, examine
-from upkeep.host.images import find_client
+from upkeep.images.images import find_client
+from upkeep.operations import checks, doctor
+from upkeep.operations.checks import CHECKS, Check, Facts, Finding, Nodes
+from upkeep.operations.doctor import Report, examine
 
 CLIENTS = [
     *("docker", "podman", "apptainer", "mksquashfs", "unshare", "mmdebstrap", "nvidia-smi", "quota"),

@@ -14,8 +14,8 @@ from test_runner import Bench, bench, documents, model, probes, rounds, tiny
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import EngineSettings, Prediction, Round
 from upkeep.errors import UpkeepError
-from upkeep.host.supervise import run_cell
-from upkeep.weights import fetch
+from upkeep.execution.fetch import fetch
+from upkeep.execution.supervise import run_cell
 
 __all__ = ["bench", "catalog", "tiny"]
 

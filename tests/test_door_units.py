@@ -23,7 +23,7 @@ from upkeep.cell import Reply, Sampling
 from upkeep.cell.door import Address, Door
 from upkeep.cell.door import http as served_http
 from upkeep.cell.door.http import MAX_BODY
-from upkeep.cell.engines.lockstep import EngineDied, lockstep
+from upkeep.cell.lockstep import EngineDied, lockstep
 
 __all__ = ["bench", "tiny"]
 

@@ -17,21 +17,22 @@ import pytest
 
 from conftest import CACHE, copy_repository
 from upkeep.batches import Batch
+from upkeep.building.store import Built, write
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import Manifest, Prediction
 from upkeep.datasets import build_dataset
-from upkeep.datasets.store import Built, write
 from upkeep.errors import UpkeepError
-from upkeep.host.batch import run_batch
-from upkeep.host.runtimes import Handle, Launch, Prepared, detect
-from upkeep.host.supervise import run_cell
+from upkeep.execution.batch import run_batch
+from upkeep.execution.detection import detect
+from upkeep.execution.fetch import fetch
+from upkeep.execution.runtimes import Handle, Launch, Prepared
+from upkeep.execution.supervise import run_cell
+from upkeep.grading.matching import equivalence
+from upkeep.grading.score import identify, read_key, score_cell
 from upkeep.identity import plan_dataset
 from upkeep.inputs import verify_dataset
 from upkeep.integrity import verify_folder
-from upkeep.paths import Layout
-from upkeep.scoring.equivalence import equivalence
-from upkeep.scoring.score import identify, read_key, score_cell
-from upkeep.weights import fetch
+from upkeep.layout import Layout
 
 BABI = "oaks_babi_mini"
 SHARING = [("closed_book", "default"), ("rag_bm25", "k1"), ("rag_rolling_window", "k1w1")]

@@ -36,10 +36,10 @@ from endpoint_fakes import (
     write_card,
 )
 from host_fakes import RunnerRuntime
-from upkeep import identity, weights
+from upkeep import identity
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.engines import wire
-from upkeep.cell.engines.endpoint import (
+from upkeep.cell import wire
+from upkeep.cell.endpoint import (
     Ask,
     Endpoint,
     EndpointHandle,
@@ -51,25 +51,26 @@ from upkeep.cell.engines.endpoint import (
     frame,
     receive,
 )
-from upkeep.cell.method import GeneratedToken, Message, PromptTooLong, ToolCall
+from upkeep.cell.interface import GeneratedToken, Message, PromptTooLong, ToolCall
 from upkeep.contract import Endpoint as Terms
 from upkeep.contract import Prediction, Sampling
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
+from upkeep.execution.fetch import fetch
+from upkeep.execution.supervise import run_cell
+from upkeep.execution.watch import Limits
 from upkeep.gateway import transfer
 from upkeep.gateway.calls import Calls
+from upkeep.gateway.endpoints import client as client_module
+from upkeep.gateway.endpoints import ledger as ledger_module
+from upkeep.gateway.endpoints.client import Client, Pace
+from upkeep.gateway.endpoints.ledger import Ledger
+from upkeep.gateway.endpoints.record import Request, read
+from upkeep.gateway.endpoints.replies import Replies, Reply, parts_of
+from upkeep.gateway.endpoints.server import gateway
+from upkeep.gateway.endpoints.terms import require_endpoint, spent
 from upkeep.gateway.record import Replies as Record
-from upkeep.host.endpoints import client as client_module
-from upkeep.host.endpoints import ledger as ledger_module
-from upkeep.host.endpoints.client import Client, Pace
-from upkeep.host.endpoints.ledger import Ledger
-from upkeep.host.endpoints.record import Request, read
-from upkeep.host.endpoints.replies import Replies, Reply, parts_of
-from upkeep.host.endpoints.terms import require_endpoint, spent
-from upkeep.host.gateway import gateway
-from upkeep.host.supervise import run_cell
-from upkeep.host.watch import Limits
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 
 DEFAULT_TIMEOUT_S = next(f.default for f in msgspec.structs.fields(Terms) if f.name == "timeout_s")
 TESTS, SRC = Path(__file__).parent, Path(upkeep.__file__).parents[1]
@@ -809,7 +810,7 @@ def test_a_damaged_reply_is_asked_again(tmp_path: Path, server: FakeEndpoint, da
 def test_what_another_job_was_answered_meanwhile_is_not_paid_again(
     tmp_path: Path, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("upkeep.host.endpoints.replies.LOOK_S", 0.0)
+    monkeypatch.setattr("upkeep.gateway.endpoints.replies.LOOK_S", 0.0)
     catalog = make_endpoint_repository(tmp_path, server.url)
     ours = Replies(Layout(catalog.results).record, MODEL)
     (theirs,) = ask_all(catalog, asks(1))
@@ -1208,7 +1209,7 @@ def test_the_identity_is_what_is_asked_and_not_on_which_terms(
 ) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
     before = identity.identity(catalog, CELL)[0], identity.plan_identity(catalog, CELL)
-    fetched = weights.fetch(catalog, MODEL)
+    fetched = fetch(catalog, MODEL)
     card = tmp_path / f"models/{MODEL}.yaml"
     assert old in card.read_text()
     card.write_text(card.read_text().replace(old, new))
@@ -1217,4 +1218,4 @@ def test_the_identity_is_what_is_asked_and_not_on_which_terms(
     assert (identity.plan_identity(changed, CELL) == before[1]) is same
     assert fetched.path is None
     if "max_tokens" not in old:
-        assert (weights.fetch(changed, MODEL).sha256 == fetched.sha256) is same
+        assert (fetch(changed, MODEL).sha256 == fetched.sha256) is same

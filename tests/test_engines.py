@@ -15,8 +15,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upkeep.cell.engines import LANES
-from upkeep.cell.engines.lockstep import (
+from upkeep.cell.interface import Message, PromptTooLong
+from upkeep.cell.lockstep import (
     Engine,
     EngineDied,
     Generate,
@@ -28,10 +28,10 @@ from upkeep.cell.engines.lockstep import (
     lockstep,
     split_reasoning,
 )
-from upkeep.cell.make_model import tiny_llama
-from upkeep.cell.method import Message, PromptTooLong
 from upkeep.cell.tokens import SEGMENT_TOKENS, ChatTokens, TokenPrompt, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
+from upkeep.serving.lanes import LANES
+from upkeep.serving.make_model import tiny_llama
 
 
 def spec(**changes: object) -> ModelSpec:
@@ -396,7 +396,7 @@ def test_what_a_thinking_model_writes_before_the_closing_tag_is_never_an_answer(
 
 
 def engine(tiny: Path, **changes: object) -> Engine:
-    from upkeep.cell.engines.transformers_engine import TransformersEngine
+    from upkeep.serving.transformers_engine import TransformersEngine
 
     return TransformersEngine(str(tiny), spec(), EngineSettings(name="transformers", **changes))  # type: ignore[arg-type]
 
@@ -504,7 +504,7 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
 
 @pytest.mark.parametrize("why", ["long", "a machine whose rows differ"])
 def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    from upkeep.cell.engines import transformers_engine
+    from upkeep.serving import transformers_engine
 
     if why == "long":
         monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
@@ -524,7 +524,7 @@ def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.Mo
 def test_what_takes_no_lane_is_answered_request_by_request(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    from upkeep.cell.engines import transformers_engine
+    from upkeep.serving import transformers_engine
 
     if why == "long":
         monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
@@ -545,7 +545,7 @@ def test_what_takes_no_lane_is_answered_request_by_request(
 
 
 def test_a_queue_of_all_kinds_gives_what_each_gives_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from upkeep.cell.engines import transformers_engine
+    from upkeep.serving import transformers_engine
 
     monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 1000)
     model = engine(tiny)
@@ -778,7 +778,7 @@ def _generate(model: Engine, prompt: TokenPrompt) -> Generated:
 
 
 def test_sampling_parameters_do_what_they_say() -> None:
-    from upkeep.cell.engines.sampling import Sampler
+    from upkeep.serving.sampling import Sampler
 
     logits = torch.tensor([0.0, 3.0, 2.9, -1.0])
     cpu = torch.device("cpu")
@@ -799,7 +799,7 @@ def test_sampling_parameters_do_what_they_say() -> None:
 def test_a_model_whose_state_cannot_be_cut_back_is_refused(tiny: Path, tmp_path: Path) -> None:
     from transformers import AutoConfig
 
-    from upkeep.cell.engines.transformers_engine import TransformersEngine
+    from upkeep.serving.transformers_engine import TransformersEngine
 
     shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
     config = AutoConfig.for_model("qwen3_next", num_hidden_layers=4, hidden_size=64, vocab_size=100)

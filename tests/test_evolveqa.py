@@ -25,15 +25,16 @@ import polars as pl
 import pytest
 import yaml
 
+from upkeep.building import annotator, assistant, embedding, leaks, store
+from upkeep.building.assistant import Scripted, Step, Tally
+from upkeep.building.names import Names, is_held_out
+from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, DatasetSpec
-from upkeep.datasets import assistant, build_dataset, embedding, evolveqa, leaks, store, validate
-from upkeep.datasets.assistant import Scripted, Step, Tally
+from upkeep.datasets import build_dataset, evolveqa, validate
 from upkeep.datasets.evolveqa import facts, feeds, questions, steps, workshop, world
 from upkeep.datasets.evolveqa.feeds import Entry
 from upkeep.datasets.evolveqa.workshop import CUTOFFS, Options, Workshop
-from upkeep.datasets.names import Names, is_held_out
-from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -416,7 +417,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[world.World, int], No
             assert (context.name, model) in {("evolveqa_aws", "tiny"), ("evolveqa_who", "tiny")}
             yield Scripted(world.script(small, seed))
 
-        monkeypatch.setattr(assistant, "hire", hired)
+        monkeypatch.setattr(annotator, "hire", hired)
 
     return hire
 

@@ -17,14 +17,15 @@ import pytest
 import yaml
 
 from conftest import DATA, ROOT
+from upkeep.building import leaks, store, tokens
+from upkeep.building.assistant import Scripted
+from upkeep.building.names import Names, is_held_out
+from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset, leaks, store, tokens, validate
-from upkeep.datasets.assistant import Scripted
+from upkeep.datasets import build_dataset, validate
 from upkeep.datasets.evowiki import legislators, popularity, questions, world
 from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
 from upkeep.datasets.evowiki.levels import Levels, find, fold, levels, naming_sentences
-from upkeep.datasets.names import Names, is_held_out
-from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
 LEGISLATORS = DATA / "legislators"

@@ -29,13 +29,13 @@ from test_publish import LIMIT, SCOPE, draft, write
 from upkeep import cli, files
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.errors import UpkeepError
+from upkeep.execution import publish
+from upkeep.execution.publish import publish_cell
+from upkeep.execution.status import read_all
+from upkeep.execution.supervise import run_cell
 from upkeep.files import exclusive, locked, remove_tree, write_atomically
-from upkeep.host import publish
-from upkeep.host.publish import publish_cell
-from upkeep.host.status import read_all
-from upkeep.host.supervise import run_cell
 from upkeep.integrity import verify_folder
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 from upkeep.published import folder_of
 
 ECHO = Cell("toy", "echo", "a", "none")

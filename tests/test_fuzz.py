@@ -31,7 +31,7 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.errors import UpkeepError
-from upkeep.host.publish import publish_cell
+from upkeep.execution.publish import publish_cell
 from upkeep.integrity import verify_folder
 from upkeep.validate import Answers, check_file
 

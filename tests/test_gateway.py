@@ -21,19 +21,19 @@ from conftest import ROOT
 from test_engines import chat, spec
 from test_share import GARBAGE, answers, own_engine, serving
 from upkeep import yaml_files
-from upkeep.cell.embedding import SentenceEmbedder, load_embedder
-from upkeep.cell.engines import wire
-from upkeep.cell.engines.embedder import RemoteEmbedder
-from upkeep.cell.engines.embedder import serve as served
-from upkeep.cell.engines.lockstep import Engine, EngineDied, Generate, Generated, Handle, Request, lockstep
-from upkeep.cell.engines.remote import RemoteEngine
-from upkeep.cell.make_model import tiny_llama
-from upkeep.cell.method import Message
+from upkeep.cell import wire
+from upkeep.cell.embedder import RemoteEmbedder
+from upkeep.cell.interface import Message
+from upkeep.cell.lockstep import Engine, EngineDied, Generate, Generated, Handle, Request, lockstep
+from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import ModelSpec, Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway import prompts
 from upkeep.gateway.cells import SOCKET, Gateway
 from upkeep.gateway.record import Replies, key_of
+from upkeep.serving.embedder import serve as served
+from upkeep.serving.embedding import SentenceEmbedder, load_embedder
+from upkeep.serving.make_model import tiny_llama
 
 ENGINE = {"weights": "a"}
 WARM = Sampling(temperature=1.0, max_tokens=8)

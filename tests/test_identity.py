@@ -13,12 +13,11 @@ import pytest
 
 from host_fakes import make_repository, write_toy
 from upkeep import identity as module
-from upkeep import weights as weights_module
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import CellDescription, Config, DatasetSpec, Endpoint, MethodCard, ModelSpec, Resources
 from upkeep.errors import UpkeepError
+from upkeep.execution import fetch as fetching
 from upkeep.files import digest
-from upkeep.host import runtimes
 from upkeep.identity import (
     describe,
     identity,
@@ -98,7 +97,7 @@ CHANGES = {
     "build of methods' images": ("containers/method/Dockerfile", "", "USER 0"),
     "code in the container": ("src/upkeep/cell/runner.py", "", "# new"),
     "contract": ("src/upkeep/contract.py", "", "# new"),
-    "order of rounds": ("src/upkeep/host/feed.py", "", "# new"),
+    "order of rounds": ("src/upkeep/execution/rounds.py", "", "# new"),
     "sampling": ("models/m.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
     "chat template": ("models/m.yaml", "summary: s", "summary: s\nchat_template: x"),
     "context length": ("models/m.yaml", "length: 100", "length: 101"),
@@ -291,7 +290,8 @@ def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.
     rule = CARD.replace("source: package\nlocation: weights", "source: rule\nlocation: small")
     for model in ("m", "e"):
         (root / f"models/{model}.yaml").write_text(rule)
-    (root / "src/upkeep/cell/make_model.py").write_text("# recipe")
+    (root / "src/upkeep/serving").mkdir()
+    (root / "src/upkeep/serving/make_model.py").write_text("# recipe")
     both_asked = threading.Barrier(2)
     made: list[Path] = []
 
@@ -305,11 +305,11 @@ def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.
             made.append(output)
             (output / "config.json").write_text("{}")
 
-    monkeypatch.setattr(runtimes, "detect", lambda _: Maker())
+    monkeypatch.setattr(fetching, "detect", lambda _: Maker())
 
     def fetch(model: str) -> Weights:
         both_asked.wait(10)
-        return weights_module.fetch(Catalog(root), model)
+        return fetching.fetch(Catalog(root), model)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(fetch, ("m", "e"))

@@ -11,7 +11,7 @@ import pytest
 from upkeep.catalog import EMBEDDERS, Catalog
 from upkeep.errors import UpkeepError
 from upkeep.gateway.engines import PACKAGES as VECTORS
-from upkeep.host import environments, images, locks
+from upkeep.images import environments, images, locks
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = sorted(path for folder in ("containers", "methods") for path in (ROOT / folder).glob("*/*.lock"))

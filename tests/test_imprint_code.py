@@ -19,14 +19,15 @@ import pytest
 import yaml
 
 from conftest import DATA, ROOT
+from upkeep.building import annotator, leaks, reading, store, tokens
+from upkeep.building.assistant import Scripted
+from upkeep.building.names import Names, is_held_out
 from upkeep.catalog import Catalog
 from upkeep.contract import Pair
-from upkeep.datasets import assistant, build_dataset, imprint_code, leaks, reading, store, tokens
-from upkeep.datasets.assistant import Scripted
+from upkeep.datasets import build_dataset, imprint_code
 from upkeep.datasets.imprint_code import __main__ as command
 from upkeep.datasets.imprint_code import notes, questions, sources, steps, world
 from upkeep.datasets.imprint_code.features import Feature
-from upkeep.datasets.names import Names, is_held_out
 from upkeep.errors import UpkeepError
 
 REAL = DATA / "changelogs"
@@ -85,7 +86,7 @@ def lent(helper: Scripted) -> Iterator[Scripted]:
 
 def hiring(monkeypatch: pytest.MonkeyPatch, **helpers: Scripted) -> None:
     """Let `hire` lend these programs, by the model's name."""
-    monkeypatch.setattr(assistant, "hire", lambda context, model: lent(helpers[model]))
+    monkeypatch.setattr(annotator, "hire", lambda context, model: lent(helpers[model]))
 
 
 @pytest.fixture(scope="module")

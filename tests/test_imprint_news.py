@@ -18,13 +18,14 @@ import polars as pl
 import pytest
 import yaml
 
+from upkeep.building import annotator, assistant, leaks, names, store, tokens
+from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import FaultKind
-from upkeep.datasets import assistant, build_dataset, leaks, names, store, tokens
+from upkeep.datasets import build_dataset
 from upkeep.datasets.imprint_news import builder, cheating, corpus, families, sampling, steps, world
 from upkeep.datasets.imprint_news.chains import Graph, Link
 from upkeep.datasets.imprint_news.chains import Path as Chain
-from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -493,7 +494,7 @@ def from_files(
     relations.write_bytes(msgspec.json.Encoder().encode_lines(known))
     articles = articles_file(folder / "articles.jsonl", faulty)
     data = {f"{FULL}.articles": str(articles), f"{FULL}.relations": str(relations)}
-    monkeypatch.setattr(assistant, "hire", lambda context, model: nullcontext(mini_world().assistant()))
+    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(mini_world().assistant()))
     made = catalog(folder, FULL, options=options, data=data, **changes)
     build_dataset(made, FULL, folder / "out")
     return store.load(folder / "out"), made
@@ -892,7 +893,7 @@ def test_articles_that_are_not_named_are_asked_for(tmp_path: Path) -> None:
 
 def test_nothing_usable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "articles.jsonl").write_text('{"id": "a", "text": ""}\n')
-    monkeypatch.setattr(assistant, "hire", lambda context, model: nullcontext(mini_world().assistant()))
+    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(mini_world().assistant()))
     data = {f"{FULL}.articles": str(tmp_path / "articles.jsonl")}
     with pytest.raises(UpkeepError, match="no usable article"):
         build(tmp_path / "repository", FULL, data=data, options={"embedder": "lsa"})

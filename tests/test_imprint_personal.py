@@ -17,10 +17,11 @@ import polars as pl
 import pytest
 import yaml
 
+from upkeep.building import annotator, assistant, leaks, reading, store, tokens
+from upkeep.building.names import Names, is_held_out
 from upkeep.catalog import Catalog
-from upkeep.datasets import assistant, build_dataset, leaks, reading, store, tokens
+from upkeep.datasets import build_dataset
 from upkeep.datasets.imprint_personal import families, releases, steps, tables, world
-from upkeep.datasets.names import Names, is_held_out
 from upkeep.errors import UpkeepError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,7 +81,7 @@ def from_files(
 ) -> store.Dataset:
     """The full dataset out of files, with a program in the model's place."""
     helper = assistant.Scripted(world.script(made()) | (script or {}))
-    monkeypatch.setattr(assistant, "hire", lambda context, model: nullcontext(helper))
+    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(helper))
     data = {f"{NAME}.personamem": str(paths["personamem_v2"]), f"{NAME}.horizonbench": str(paths["horizonbench"])}
     sizes = {"personamem": 3, "horizonbench": 2, "assistant": "some-model"}
     return built(folder, NAME, sizes | (options or {}), data=data, faults=faults)

@@ -14,12 +14,12 @@ import pytest
 from host_fakes import Forks, make_repository
 from test_record import repeated
 from upkeep.catalog import Catalog, Cell, Training
+from upkeep.execution.fetch import fetch
+from upkeep.execution.supervise import SILENT_END
 from upkeep.gateway.record import Replies, engines
-from upkeep.host.supervise import SILENT_END
 from upkeep.integrity import verify_folder
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 from upkeep.published import folder_of
-from upkeep.weights import fetch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CELL = "toy/echo/a/none"
@@ -120,7 +120,7 @@ def test_published_cell_stays_readable_while_it_is_run_again_and_killed(
 def test_real_engine_that_was_killed_ends_with_the_same_bytes(
     built: Path, attempt: Attempt, tmp_path: Path, method: str, moments: tuple[int, ...]
 ) -> None:
-    from upkeep.cell.make_model import tiny_llama
+    from upkeep.serving.make_model import tiny_llama
 
     cell, root = f"toy/{method}/t", tmp_path / "root"
     shutil.copytree(built, root)

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from upkeep.errors import UpkeepError
+from upkeep.execution import runtimes
+from upkeep.execution.watch import kind_of_status
 from upkeep.files import locked
-from upkeep.host import guard, lifeline, runtimes
-from upkeep.host.lifeline import HEAD, has_ended, leading, this_process
-from upkeep.host.scratch import Scratch, place_for_socket
-from upkeep.host.watch import kind_of_status
+from upkeep.machine import lifeline, resource_watchdog
+from upkeep.machine.lifeline import HEAD, has_ended, leading, this_process
+from upkeep.machine.scratch import Scratch, place_for_socket
 
 FOLLOWER = """
 import time
-from upkeep.host.lifeline import followed
+from upkeep.machine.lifeline import followed
 try:
     with followed():
         print("up", flush=True)
@@ -101,7 +102,7 @@ def test_a_cell_that_an_orphan_holds_is_waited_for(tmp_path: Path, monkeypatch: 
 KEEPS = """
 import signal
 from pathlib import Path
-from upkeep.host.scratch import Scratch
+from upkeep.machine.scratch import Scratch
 with Scratch(Path({place!r})) as folder:
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "file").write_text("x")
@@ -157,7 +158,7 @@ def test_a_process_is_gone_for_sure_only_where_it_could_be_seen() -> None:
     here, pid, start_time = me.rsplit(".", 2)
     assert not has_ended(me)
     assert has_ended(f"{here}.{pid}.{int(start_time) - 1}"), "its number was given to another"
-    process = start("print(__import__('upkeep.host.lifeline').host.lifeline.this_process(), flush=True); input()")
+    process = start("print(__import__('upkeep.machine.lifeline').host.lifeline.this_process(), flush=True); input()")
     assert process.stdout is not None
     other = process.stdout.readline().strip()
     process.kill()
@@ -202,7 +203,7 @@ def test_the_kernel_is_asked_whether_it_ended_anything_for_memory(
 
 def test_the_kernels_count_is_read_where_there_is_one() -> None:
     has_count = "oom_kill " in Path("/proc/vmstat").read_text()
-    assert (guard.oom_kills() is not None) is has_count
+    assert (resource_watchdog.oom_kills() is not None) is has_count
 
 
 def test_a_socket_has_room_for_its_path_however_long_that_of_temporary_files_is(

@@ -22,7 +22,7 @@ import pytest
 from method_fakes import ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe, text_of
 from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
-from upkeep.cell.method import PromptTooLong
+from upkeep.cell.interface import PromptTooLong
 from upkeep.cell.prompts import PROMPTS, get_prompt
 from upkeep.contract import Document, MethodCard, ModelSpec, Pair
 from upkeep.errors import UpkeepError
@@ -442,7 +442,7 @@ TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama",
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from upkeep.cell.make_model import tiny_llama
+    from upkeep.serving.make_model import tiny_llama
 
     folder = tmp_path_factory.mktemp("base")
     tiny_llama(folder, vocabulary=1024)

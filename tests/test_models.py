@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 from conftest import ROOT
-from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.contract import Attention, ModelSpec
 from upkeep.errors import UpkeepError
-from upkeep.identity import MODEL
+from upkeep.execution import fetch as fetching
+from upkeep.fields import MODEL
 from upkeep.new import card_of, new_model
 
 CATALOG = Catalog(ROOT)
@@ -208,7 +208,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, hub: Fake
     catalog.results, catalog.cache = tmp_path / "results", tmp_path / "cache"
     spec = msgspec.structs.replace(CARDS[model], **changed)
     monkeypatch.setattr(catalog, "model", lambda name: spec)
-    weights.fetch(catalog, model)
+    fetching.fetch(catalog, model)
     return spec
 
 

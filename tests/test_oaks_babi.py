@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from conftest import DATA, ROOT
+from upkeep.building import prose, store, synthetic, tokens
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset, oaks_babi, prose, store, tokens, world
+from upkeep.datasets import build_dataset, oaks_babi
 from upkeep.errors import UpkeepError
 
 NOVELS = DATA / "novels"
@@ -291,8 +292,8 @@ def test_every_candidate_of_every_template_agrees_with_the_second_reading() -> N
     seen: Counter[str] = Counter()
     for seed in range(4):
         rng = Random(seed)
-        cast = world.cast(rng, 4, 4, 3, set())
-        facts = world.tell(world.simulate(cast, 60, rng), rng)
+        cast = synthetic.cast(rng, 4, 4, 3, set())
+        facts = synthetic.tell(synthetic.simulate(cast, 60, rng), rng)
         events = read_events(" ".join(facts), set())
         for c in oaks_babi.candidates(0, facts, range(60), 60, rng):
             template = next(p for p, _ in READINGS if re.fullmatch(p, c.text))
@@ -310,16 +311,16 @@ def test_there_are_29_templates_three_fourteen_six_and_six() -> None:
     assert len({t.text for t in oaks_babi.TEMPLATES}) == 29
 
 
-@pytest.mark.parametrize("group", world.Group)
-def test_a_fact_is_read_from_its_sentence_with_every_verb_of_its_group(group: world.Group) -> None:
-    fact = world.Fact(group, "Tavan", "Broldance", "Mirel" if group is world.Group.TRANSFER else None)
-    assert all(world.parse(fact.sentence(verb)) == fact for verb in world.VERBS[group])
+@pytest.mark.parametrize("group", synthetic.Group)
+def test_a_fact_is_read_from_its_sentence_with_every_verb_of_its_group(group: synthetic.Group) -> None:
+    fact = synthetic.Fact(group, "Tavan", "Broldance", "Mirel" if group is synthetic.Group.TRANSFER else None)
+    assert all(synthetic.parse(fact.sentence(verb)) == fact for verb in synthetic.VERBS[group])
 
 
 @pytest.mark.parametrize("sentence", ["Tavan sang.", "Tavan went to Broldance.", "tavan gave the orle.", ""])
 def test_a_sentence_that_is_no_fact_is_refused(sentence: str) -> None:
     with pytest.raises(UpkeepError, match="not a fact"):
-        world.parse(sentence)
+        synthetic.parse(sentence)
 
 
 def test_a_recipient_has_acquired_what_was_given() -> None:
@@ -330,22 +331,22 @@ def test_a_recipient_has_acquired_what_was_given() -> None:
 
 def test_nobody_acts_where_they_cannot() -> None:
     rng = Random(5)
-    facts = world.simulate(world.cast(rng, 4, 5, 3, set()), 500, rng)
+    facts = synthetic.simulate(synthetic.cast(rng, 4, 5, 3, set()), 500, rng)
     at: dict[str, str] = {}
     held: dict[str, str] = {}
     lies: dict[str, str] = {}
     for fact in facts:
         match fact.group:
-            case world.Group.MOVE:
+            case synthetic.Group.MOVE:
                 assert at.get(fact.subject) != fact.object
                 at[fact.subject] = fact.object
-            case world.Group.ACQUIRE:
+            case synthetic.Group.ACQUIRE:
                 assert fact.object not in held and lies.get(fact.object, at[fact.subject]) == at[fact.subject]
                 held[fact.object] = fact.subject
-            case world.Group.DISCARD:
+            case synthetic.Group.DISCARD:
                 assert held.pop(fact.object) == fact.subject
                 lies[fact.object] = at[fact.subject]
-            case world.Group.TRANSFER:
+            case synthetic.Group.TRANSFER:
                 assert fact.recipient and at[fact.subject] == at[fact.recipient] and held[fact.object] == fact.subject
                 held[fact.object] = fact.recipient
 
@@ -459,7 +460,7 @@ def test_another_seed_gives_other_rows(mini: store.Dataset, tmp_path: Path) -> N
 
 def test_no_invented_name_is_a_word_of_the_prose() -> None:
     taken = prose.vocabulary()
-    cast = world.cast(Random(0), 50, 50, 50, set(taken))
+    cast = synthetic.cast(Random(0), 50, 50, 50, set(taken))
     names = [*cast.people, *cast.places, *cast.objects]
     assert len(set(names)) == 150
     assert not taken & {name.lower() for name in names}

@@ -15,14 +15,14 @@ import pytest
 import torch
 
 from test_engines import SAMPLED, chat, engine, spec, together
-from upkeep.cell.engines import wire
-from upkeep.cell.engines.lockstep import Engine, Handle, lockstep
-from upkeep.cell.make_model import tiny_llama
-from upkeep.cell.method import Message, Reply, ToolCall
+from upkeep.cell import wire
+from upkeep.cell.interface import Message, Reply, ToolCall
+from upkeep.cell.lockstep import Engine, Handle, lockstep
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
 from upkeep.gateway import cells
 from upkeep.gateway.prompts import reply_key
 from upkeep.gateway.record import key_of
+from upkeep.serving.make_model import tiny_llama
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 LOOK_UP = {
@@ -72,7 +72,7 @@ def calling(**changes: object) -> ModelSpec:
 
 
 def started(tiny: Path, card: ModelSpec) -> Engine:
-    from upkeep.cell.engines.transformers_engine import TransformersEngine
+    from upkeep.serving.transformers_engine import TransformersEngine
 
     return TransformersEngine(str(tiny), card, EngineSettings(name="transformers"))
 
@@ -237,7 +237,7 @@ ASKED: list[tuple[list[Message], dict[str, Any]]] = [
 def test_options_pass_through_the_gateway_and_are_answered_from_the_record(tiny: Path, tmp_path: Path) -> None:
     from test_gateway import ENGINE, nobody
     from test_share import serving
-    from upkeep.cell.engines.remote import RemoteEngine
+    from upkeep.cell.remote import RemoteEngine
     from upkeep.gateway.record import Replies
 
     card = calling()
@@ -282,8 +282,8 @@ def test_vllm_does_what_transformers_does(tiny: Path, tmp_path: Path, vllm_pytho
 import sys, json, asyncio, msgspec
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from upkeep.cell.engines.vllm_engine import VllmEngine
-from upkeep.cell.engines.lockstep import Handle, lockstep
+from upkeep.serving.vllm_engine import VllmEngine
+from upkeep.cell.lockstep import Handle, lockstep
 from upkeep.contract import EngineSettings, ModelSpec
 if __name__ == "__main__":
     from dataclasses import asdict

@@ -16,8 +16,8 @@ import pytest
 
 from upkeep import pico
 from upkeep.catalog import Catalog
-from upkeep.cell.pico import lessons, renaming, working, worlds
 from upkeep.cell.prompts import get_prompt
+from upkeep.serving.pico import lessons, renaming, working, worlds
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
@@ -145,7 +145,7 @@ def test_what_comes_before_an_answer_is_the_same_in_every_process(tmp_path: Path
     made = [pico.build_world(Catalog(ROOT), name, seed) for name, seed in tied]
     worlds.write(tmp_path / "worlds", made)
     program = (
-        "import sys; from pathlib import Path; from upkeep.cell.pico import lessons, worlds\n"
+        "import sys; from pathlib import Path; from upkeep.serving.pico import lessons, worlds\n"
         "print([group.before for w in worlds.read(Path(sys.argv[1])) for group in lessons.groups(w)])"
     )
     said = set()
@@ -206,7 +206,7 @@ def test_chores_are_answered_in_their_form(names: renaming.Pools) -> None:
 
 
 def _trained(inputs: Path, folder: Path) -> bytes:
-    call = [sys.executable, "-m", "upkeep.cell.pico.train", str(inputs), str(folder)]
+    call = [sys.executable, "-m", "upkeep.serving.pico.train", str(inputs), str(folder)]
     subprocess.run(call, check=True, cwd=ROOT / "src", capture_output=True)
     return (folder / "model.safetensors").read_bytes()
 
@@ -219,8 +219,8 @@ def test_the_same_seed_gives_the_same_weights(inputs: Path, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def shipped() -> Any:
-    from upkeep.cell.pico.evaluate import Model
     from upkeep.contract import Sampling
+    from upkeep.serving.pico.evaluate import Model
 
     return Model(SHIPPED, Sampling(max_tokens=24))
 

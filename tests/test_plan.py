@@ -21,9 +21,7 @@ from hypothesis import strategies as st
 import upkeep
 from conftest import ROOT, copy_repository
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.engines import counting
-from upkeep.cell.engines.counting import Assumed, Blocks, ByteTokens, CountJob, Counts, Latest, Line
-from upkeep.cell.method import Message
+from upkeep.cell.interface import Message
 from upkeep.cell.tokens import TokenPrompt
 from upkeep.contract import (
     Attempt,
@@ -41,9 +39,14 @@ from upkeep.contract import (
 )
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
+from upkeep.execution.rounds import Corpus, tasks
+from upkeep.execution.runtimes import Handle, Launch, Prepared
 from upkeep.files import digest
-from upkeep.host import count as host_count
-from upkeep.host.count import (
+from upkeep.identity import describe
+from upkeep.integrity import write_sealed
+from upkeep.layout import Layout
+from upkeep.operations import count as host_count
+from upkeep.operations.count import (
     KNOTS,
     WHOLE,
     Arrival,
@@ -56,12 +59,7 @@ from upkeep.host.count import (
     tally,
     with_arrivals,
 )
-from upkeep.host.feed import Corpus, tasks
-from upkeep.host.runtimes import Handle, Launch, Prepared
-from upkeep.identity import describe
-from upkeep.integrity import write_sealed
-from upkeep.paths import Layout
-from upkeep.plan import (
+from upkeep.operations.plan import (
     AMOUNTS,
     NONE,
     Amounts,
@@ -77,6 +75,8 @@ from upkeep.plan import (
     sum_of,
     took,
 )
+from upkeep.serving import counting
+from upkeep.serving.counting import Assumed, Blocks, ByteTokens, CountJob, Counts, Latest, Line
 from upkeep.yaml_files import read_yaml
 
 ASSUMED = Assumed(reply=20, thinking=30)
@@ -121,7 +121,7 @@ def environment(root: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a built dataset and the tokenizer of `tiny`; its weights are not there."""
-    from upkeep.cell.make_model import tiny_llama
+    from upkeep.serving.make_model import tiny_llama
 
     root = copy_repository(tmp_path_factory.mktemp("plan"))
     card = root / "models" / "tiny.yaml"
@@ -177,7 +177,7 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
     rounds = [task.round for task in tasks(corpus, 1, bytes(PROBES), gold)]
     (folder / "cell.json").write_bytes(msgspec.json.encode(told))
     done = subprocess.run(
-        [sys.executable, "-m", "upkeep.cell", str(folder / "cell.json")],
+        [sys.executable, "-m", "upkeep.serving.alone", str(folder / "cell.json")],
         input=b"".join(msgspec.json.encode(round) + b"\n" for round in rounds),
         env=environment(root),
         capture_output=True,
@@ -213,7 +213,7 @@ def test_a_model_without_a_tokenizer_is_counted_by_bytes_not_far_off(root: Path,
     assert ours.own_tokens and not other.own_tokens
     rate = Layout(Catalog(root).results).dataset("oaks_babi_mini")
     documents = Corpus.read(rate).documents
-    from upkeep.datasets.tokens import load
+    from upkeep.building.tokens import load
 
     texts = [d.text for d in documents]
     ratio = sum(load(root / "tiny" / "tokenizer.json").count(texts)) / sum(load().count(texts))

@@ -11,10 +11,10 @@ from conftest import CACHE, copy_repository
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Manifest
 from upkeep.datasets import build_dataset
-from upkeep.host import images
-from upkeep.host.images import Client
-from upkeep.host.supervise import run_cell
-from upkeep.paths import Layout
+from upkeep.execution.supervise import run_cell
+from upkeep.images import images
+from upkeep.images.images import Client
+from upkeep.layout import Layout
 
 BABI = "oaks_babi_mini"
 

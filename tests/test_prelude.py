@@ -15,12 +15,13 @@ import polars as pl
 import pytest
 import yaml
 
+from upkeep.building import leaks, store, tokens
+from upkeep.building.names import Names
+from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, FaultKind
-from upkeep.datasets import build_dataset, describe, leaks, prelude, store, tokens, validate
-from upkeep.datasets.names import Names
+from upkeep.datasets import build_dataset, describe, prelude, validate
 from upkeep.datasets.prelude import library, release, world
-from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,10 +13,10 @@ import pytest
 
 from upkeep.contract import ContextUse, Environment, Fingerprint, Manifest, Measured, Prediction, Usage
 from upkeep.errors import UpkeepError
-from upkeep.host import publish
-from upkeep.host.publish import publish_cell, publish_model
+from upkeep.execution import publish
+from upkeep.execution.publish import publish_cell, publish_model
 from upkeep.integrity import verify_folder, write_sealed
-from upkeep.published import validate_path
+from upkeep.operations.validation import validate_path
 from upkeep.validate import Answers
 
 SCOPE = Answers([f"q{i}@0" for i in range(6)], 2)

@@ -22,10 +22,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from upkeep.building import assistant, leaks, names, reading, store, tokens
+from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, FaultKind, Pair
-from upkeep.datasets import assistant, build_dataset, describe, leaks, names, reading, store, tokens, validate
-from upkeep.datasets.reading import Faults
+from upkeep.datasets import build_dataset, describe, validate
 from upkeep.errors import UpkeepError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -719,7 +720,7 @@ def test_every_published_number_of_a_dataset_is_found_in_its_paper(name: str) ->
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_dataset_has_a_page_and_a_prompt(name: str) -> None:
     from upkeep.cell.prompts import PROMPTS
-    from upkeep.scoring.equivalence import EQUIVALENCES
+    from upkeep.grading.matching import EQUIVALENCES
 
     spec = Catalog(ROOT).dataset(name)
     assert len((ROOT / "datasets" / name / "README.md").read_text(encoding="utf-8").split()) > 30

@@ -20,14 +20,14 @@ from upkeep.catalog import Catalog, Cell, Job
 from upkeep.contract import Manifest, Prediction
 from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
+from upkeep.execution.fetch import fetch
+from upkeep.execution.refresh import refresh
+from upkeep.execution.rounds import Corpus
+from upkeep.execution.supervise import run_cell
 from upkeep.gateway import transfer
 from upkeep.gateway.record import NotRecorded, engines
-from upkeep.host.feed import Corpus
-from upkeep.host.refresh import refresh
-from upkeep.host.supervise import run_cell
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 from upkeep.published import standing
-from upkeep.weights import fetch
 
 BABI = "oaks_babi_mini"
 CLOSED, SEARCHED, RECALLED = (
@@ -90,19 +90,24 @@ EDITS = {
         "src/upkeep/cell/parsing.py",
         lambda text: text.replace('"""', '"""Reads answers. ', 1) + "\nUNUSED = 1\n",
     ),
-    "a comment in an engine": (
-        "src/upkeep/cell/engines/transformers_engine.py",
-        lambda text: "# another word\n" + text,
-    ),
     "a method that is written otherwise": ("methods/closed_book/method.py", lambda text: text + "\n\nUNUSED = 1\n"),
 }
+
+
+def test_a_comment_in_an_engine_makes_nothing_stale_and_a_change_of_it_everything(catalog: Catalog) -> None:
+    engine = catalog.root / "src/upkeep/serving/transformers_engine.py"
+    engine.write_text("# another word\n" + engine.read_text())
+    assert all(standing(Catalog(catalog.root), cell).manifest is not None for cell in CELLS)
+    engine.write_text(engine.read_text() + "\n\nUNUSED = 1\n")
+    found = refresh(Catalog(catalog.root), "small")
+    assert set(found.left) == set(CELLS) and not found.current and not found.replayed
 
 
 REFRESH = """
 from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.cell import chat_tokens
-from upkeep.host.refresh import refresh
+from upkeep.execution.refresh import refresh
 print(refresh(Catalog(Path(".").resolve()), "small").summary())
 """
 
@@ -112,7 +117,7 @@ def test_a_renamed_module_leaves_every_reply_where_it_is(catalog: Catalog) -> No
     (source / "upkeep/cell/tokens.py").rename(source / "upkeep/cell/chat_tokens.py")
     for file in source.rglob("*.py"):
         text = re.sub(r"\bupkeep\.cell\.tokens\b", "upkeep.cell.chat_tokens", file.read_text())
-        file.write_text(text.replace('"tokens.py"', '"chat_tokens.py"'))
+        file.write_text(text.replace('"cell/tokens.py"', '"cell/chat_tokens.py"'))
     command = [sys.executable, "-c", REFRESH]
     environment = os.environ | {"PYTHONPATH": str(source)}
     found = subprocess.run(command, cwd=catalog.root, env=environment, capture_output=True, text=True)
@@ -173,7 +178,7 @@ def test_variants_that_ask_the_same_as_documents_arrive_ask_it_once(catalog: Cat
 @pytest.mark.parametrize(
     "edit",
     [
-        ("src/upkeep/cell/engines/lockstep.py", "\n\nUNUSED = 1\n"),
+        ("src/upkeep/cell/lockstep.py", "\n\nUNUSED = 1\n"),
         ("containers/transformers/requirements.lock", "\n# another lock\n"),
         ("models/tiny.yaml", "\nthinking_tags: ['<think>', '</think>']\n"),
     ],
@@ -253,7 +258,7 @@ def test_what_no_cell_can_ask_is_removed_and_the_rest_stays(catalog: Catalog) ->
     record = Layout(catalog.results).record
     (mine,) = engines(record)
     assert list(transfer.prune(catalog)) == [] and "in use" in next(transfer.listing(catalog))
-    with (catalog.root / "src/upkeep/cell/engines/lockstep.py").open("a") as file:
+    with (catalog.root / "src/upkeep/cell/lockstep.py").open("a") as file:
         file.write("\n\nUNUSED = 1\n")
     catalog = Catalog(catalog.root)
     assert "of other weights, packages or code" in next(transfer.listing(catalog))

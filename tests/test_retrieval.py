@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from method_fakes import ROOT, FakeEmbedder, document, probe
-from upkeep.cell.embedding import load_embedder, package_folder
 from upkeep.cell.retrieval import RRF_K, Bm25, Dense, Hybrid
 from upkeep.contract import Document, ModelSpec, Retrieved
+from upkeep.serving.embedding import load_embedder, package_folder
 from upkeep.yaml_files import read_yaml
 
 RETRIEVERS: dict[str, Callable[[], Any]] = {

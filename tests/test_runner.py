@@ -18,7 +18,6 @@ import pytest
 
 from test_engines import Recorder
 from upkeep.cell.loading import load_method
-from upkeep.cell.make_model import tiny_llama
 from upkeep.cell.runner import Log, describe, run
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import (
@@ -36,7 +35,9 @@ from upkeep.contract import (
     Spent,
     Usage,
 )
-from upkeep.host.feed import Corpus, tasks
+from upkeep.execution.rounds import Corpus, tasks
+from upkeep.serving.alone import load
+from upkeep.serving.make_model import tiny_llama
 from upkeep.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,7 +117,7 @@ class Bench:
 
     def run(self, rounds: Iterable[Round], **changes: Any) -> None:
         lines = b"".join(msgspec.json.encode(r) + b"\n" for r in rounds)
-        run(self.cell(**changes), self.methods, io.BytesIO(lines))
+        run(self.cell(**changes), self.methods, io.BytesIO(lines), load)
 
     def again(self, work: Iterable[Round], kept: Sequence[Prediction], **changes: Any) -> list[Prediction]:
         """Predictions of a container that starts again, in an empty folder, after the host has accepted some of them;
@@ -210,7 +211,7 @@ for name in sys.argv[1:]:
 
 def test_every_module_of_a_container_can_be_the_first_that_is_imported() -> None:
     """Then none imports another in a circle. Those of engines that are not installed here are left out."""
-    paths = sorted((SRC / "upkeep/cell").rglob("*.py"))
+    paths = sorted(path for part in ("cell", "serving") for path in (SRC / "upkeep" / part).rglob("*.py"))
     names = [".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__") for path in paths]
     names = [name for name in names if not name.endswith("__main__") and "vllm" not in name]
     subprocess.run([sys.executable, "-c", FIRST, *names], check=True, env=os.environ | {"PYTHONPATH": str(SRC)})
@@ -465,7 +466,7 @@ def test_a_cell_killed_at_any_moment_ends_with_the_same_predictions(bench: Bench
     path.unlink()
 
     (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(**model(tiny))))
-    command = [sys.executable, "-m", "upkeep.cell", str(bench.output / "cell.json")]
+    command = [sys.executable, "-m", "upkeep.serving.alone", str(bench.output / "cell.json")]
     environment = os.environ | {"PYTHONPATH": str(SRC), "UPKEEP_METHODS": str(bench.methods)}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert process.stdin is not None
@@ -742,7 +743,7 @@ def test_the_engine_is_kept_busy(bench: Bench, tiny: Path, monkeypatch: pytest.M
             work, least = rounds(4, [f"q{n}" for n in range(20)]), 8
     setup = model(tiny)
     engine = Asked(ChatTokens(str(tiny), setup["model_spec"]))
-    monkeypatch.setattr("upkeep.cell.engines.load_engine", lambda _: engine)
+    monkeypatch.setattr("upkeep.serving.alone.load_engine", lambda _: engine)
     bench.run(work, parameters=parameters, **setup)
     assert not any(p.error for p in bench.predictions())
     sizes = [len(batch) for batch in engine.batches]
@@ -790,7 +791,7 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(
         done = {p.probe_id for p in kept}
         fed = [msgspec.structs.replace(r, probes=[p for p in r.probes if p.id not in done]) for r in work]
         subprocess.run(
-            [vllm_python, "-m", "upkeep.cell", str(bench.output / "cell.json"), str(bench.methods)],
+            [vllm_python, "-m", "upkeep.serving.alone", str(bench.output / "cell.json"), str(bench.methods)],
             input=b"".join(msgspec.json.encode(r) + b"\n" for r in fed),
             env=os.environ | {"PYTHONPATH": str(SRC)},
             check=True,

@@ -21,10 +21,11 @@ from conftest import CACHE
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.errors import UpkeepError
-from upkeep.host import apptainer, images, runtimes
-from upkeep.host.environments import EnvironmentRecord
-from upkeep.host.images import Client, ImageRecord
-from upkeep.host.runtimes import Containers, Handle, Launch, Prepared, Process
+from upkeep.execution import detection, runtimes
+from upkeep.execution.runtimes import Containers, Handle, Launch, Prepared, Process
+from upkeep.images import images
+from upkeep.images.environments import EnvironmentRecord
+from upkeep.images.images import Client, ImageRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ImageRecord(
@@ -169,17 +170,17 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str) -> Ca
 def test_a_configured_engine_that_is_not_there_is_an_error_and_no_other_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtimes, "find_client", lambda _: None)
+    monkeypatch.setattr(detection, "find_client", lambda _: None)
     with pytest.raises(UpkeepError, match="no docker"):
-        runtimes.detect(catalog(tmp_path, monkeypatch, "docker"))
+        detection.detect(catalog(tmp_path, monkeypatch, "docker"))
 
 
 def test_without_an_engine_a_plain_process_is_taken_and_the_reason_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtimes, "find_client", lambda _: None)
-    monkeypatch.setattr(apptainer, "find_apptainer", lambda: None)
-    runtime = runtimes.detect(catalog(tmp_path, monkeypatch, "auto"))
+    monkeypatch.setattr(detection, "find_client", lambda _: None)
+    monkeypatch.setattr(detection, "find_apptainer", lambda: None)
+    runtime = detection.detect(catalog(tmp_path, monkeypatch, "auto"))
     assert (runtime.name, runtime.isolated) == ("process", False)
     assert "no docker; no podman; no apptainer" in runtime.describe()
     assert "without isolation" in runtime.describe()
@@ -194,13 +195,13 @@ def test_an_engine_without_a_base_image_is_passed_over_and_not_asked_twice(
         asked.append("pull")
         raise UpkeepError("the base image cannot be pulled", found="no such host")
 
-    monkeypatch.setattr(runtimes, "find_client", lambda name: Client(name, "x") if name == "docker" else None)
-    monkeypatch.setattr(apptainer, "find_apptainer", lambda: None)
+    monkeypatch.setattr(detection, "find_client", lambda name: Client(name, "x") if name == "docker" else None)
+    monkeypatch.setattr(detection, "find_apptainer", lambda: None)
     monkeypatch.setattr(Client, "answers", lambda _: None)
     monkeypatch.setattr(Client, "inspect", lambda *_: None)
     monkeypatch.setattr(runtimes, "ensure_base", ensure_base)
     for _ in range(2):
-        runtime = runtimes.detect(catalog(tmp_path, monkeypatch, "auto"))
+        runtime = detection.detect(catalog(tmp_path, monkeypatch, "auto"))
         assert runtime.name == "process"
         assert "no such host" in runtime.reason
     assert asked == ["pull"]
@@ -421,7 +422,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         patch.setenv("UPKEEP_CACHE", str(CACHE))
         known = Catalog(ROOT)
     known.results = tmp_path_factory.mktemp("results")
-    runtime = runtimes.detect(known)
+    runtime = detection.detect(known)
     assert isinstance(runtime, Containers)
     return runtime, runtime.prepare("null", "base")
 
@@ -619,7 +620,7 @@ def test_an_engines_image_holds_the_code_that_serves_and_no_method(
     runtime, method = engine
     own = runtime.prepare(None, "base")
     assert own.record.digest != method.record.digest
-    code = "import importlib.util, os; print(importlib.util.find_spec('upkeep.cell.engines.serve') is not None, %s)"
+    code = "import importlib.util, os; print(importlib.util.find_spec('upkeep.serving.serve') is not None, %s)"
     assert inside((runtime, own), launch, code % "os.listdir('/methods')") == (0, "True []")
     assert inside(engine, launch, code % "os.listdir('/methods')") == (0, "True ['null']")
 

@@ -27,10 +27,10 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.errors import UpkeepError
+from upkeep.grading import oaks, score, statistics
+from upkeep.grading.matching import EQUIVALENCES, canonical, equivalence, letter, short_answer
+from upkeep.grading.scores import read_scores, score_dataset, score_suite
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
-from upkeep.scoring import oaks, score, stats
-from upkeep.scoring.equivalence import EQUIVALENCES, canonical, equivalence, letter, short_answer
-from upkeep.scoring.scores import read_scores, score_dataset, score_suite
 
 CELL = Cell("oaks_babi", "rag_dense", "k30", "m")
 IDENTITY = score.Identity("RAG", "M", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi_mini", True)
@@ -508,7 +508,7 @@ def graded_frame(questions: Sequence[Sequence[tuple[list[str], str | None]]]) ->
 
 
 def values(graded: pl.DataFrame) -> dict[tuple[str, str], float]:
-    frame = stats.estimate(oaks.measure(graded, 0))
+    frame = statistics.estimate(oaks.measure(graded, 0))
     return {(row["subset"], row["metric"]): row["value"] for row in frame.iter_rows(named=True)}
 
 
@@ -588,22 +588,22 @@ def test_broken_phases_are_found_out() -> None:
 def counts(*pairs: tuple[float, float]) -> pl.DataFrame:
     return pl.DataFrame(
         [("all", "m", None, f"q{i}", hits, total, int(total)) for i, (hits, total) in enumerate(pairs)],
-        schema=stats.QUESTION_SCHEMA,
+        schema=statistics.QUESTION_SCHEMA,
         orient="row",
     )
 
 
 def test_a_mean_over_questions_has_the_familiar_standard_error() -> None:
-    row = stats.estimate(counts((0.2, 1), (0.4, 1), (0.9, 1), (0.5, 1))).row(0, named=True)
+    row = statistics.estimate(counts((0.2, 1), (0.4, 1), (0.9, 1), (0.5, 1))).row(0, named=True)
     sd = math.sqrt(sum((x - 0.5) ** 2 for x in (0.2, 0.4, 0.9, 0.5)) / 3)
     assert row["value"] == pytest.approx(50)
     assert row["se"] == pytest.approx(100 * sd / 2)
-    assert row["low"] == pytest.approx(max(0, 50 - stats.t_quantile(3) * 100 * sd / 2))
+    assert row["low"] == pytest.approx(max(0, 50 - statistics.t_quantile(3) * 100 * sd / 2))
 
 
 def test_a_pooled_rate_is_clustered_by_question() -> None:
     pairs = [(1.0, 4.0), (10.0, 20.0), (3.0, 6.0)]
-    row = stats.estimate(counts(*pairs)).row(0, named=True)
+    row = statistics.estimate(counts(*pairs)).row(0, named=True)
     rate = 14 / 30
     variance = 3 / 2 * sum((h - rate * t) ** 2 for h, t in pairs) / 30**2
     assert row["value"] == pytest.approx(100 * rate)
@@ -612,13 +612,13 @@ def test_a_pooled_rate_is_clustered_by_question() -> None:
 
 
 def test_one_question_has_no_standard_error() -> None:
-    row = stats.estimate(counts((0.5, 1))).row(0, named=True)
+    row = statistics.estimate(counts((0.5, 1))).row(0, named=True)
     assert row["value"] == 50
     assert row["se"] is row["low"] is row["high"] is None
 
 
 def test_intervals_stay_within_0_and_100() -> None:
-    row = stats.estimate(counts((1, 1), (1, 1), (0, 1))).row(0, named=True)
+    row = statistics.estimate(counts((1, 1), (1, 1), (0, 1))).row(0, named=True)
     assert 0 <= row["low"] < row["value"] < row["high"] <= 100
 
 
@@ -627,7 +627,7 @@ def test_intervals_stay_within_0_and_100() -> None:
     [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (1200, 1.962)],
 )
 def test_t_quantile_is_that_of_the_printed_tables(df: int, printed: float) -> None:
-    assert stats.t_quantile(df) == pytest.approx(printed, rel=1.3e-3)
+    assert statistics.t_quantile(df) == pytest.approx(printed, rel=1.3e-3)
 
 
 # ------------------------------------------------------------------ the table of all scores

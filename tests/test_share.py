@@ -17,13 +17,13 @@ from conftest import copy_repository
 from test_engines import chat, spec
 from upkeep.batches import batches, find
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.engines import wire
-from upkeep.cell.engines.lockstep import Engine, EngineDied, Handle, lockstep
-from upkeep.cell.engines.remote import RemoteEngine
-from upkeep.cell.engines.serve import serve
-from upkeep.cell.make_model import tiny_llama
+from upkeep.cell import wire
+from upkeep.cell.lockstep import Engine, EngineDied, Handle, lockstep
+from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import EngineSettings, Sampling
 from upkeep.errors import UpkeepError
+from upkeep.serving.make_model import tiny_llama
+from upkeep.serving.serve import serve
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def own_engine(model: Path) -> Engine:
-    from upkeep.cell.engines.transformers_engine import TransformersEngine
+    from upkeep.serving.transformers_engine import TransformersEngine
 
     return TransformersEngine(str(model), spec(), EngineSettings(name="transformers"))
 

@@ -18,14 +18,14 @@ from upkeep.catalog import Catalog, Cell
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
+from upkeep.execution.supervise import run_cell
 from upkeep.gateway import prompts, transfer
 from upkeep.gateway.calls import Records
 from upkeep.gateway.record import NotRecorded, engines
-from upkeep.host.supervise import run_cell
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
-from upkeep.paths import Layout
+from upkeep.layout import Layout
+from upkeep.operations.show import show
 from upkeep.published import predictions
-from upkeep.show import show
 from upkeep.weights import find
 
 __all__ = ["done"]
@@ -118,7 +118,7 @@ def test_a_prediction_is_shown_with_question_prompt_reply_key_and_the_verdict_of
 def test_a_long_part_is_shortened_and_given_whole_when_asked_for(
     shown: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("upkeep.show.PART", 100)
+    monkeypatch.setattr("upkeep.operations.show.PART", 100)
     probe = every(shown, SEARCHED)[-1].probe_id
     short, full = text(shown, SEARCHED, probe, full=False), text(shown, SEARCHED, probe)
     assert "--full shows them" in short and "--full" not in full and len(short) < len(full)

@@ -162,7 +162,7 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
     repository.write("models/tiny-gpu.yaml", card | {"gpus": 1, "resources": {"gpu_type": "h", "constraint": "small"}})
     for name, old, new in (
         ("src/upkeep/catalog.py", 'return "vllm-gpu"  #', 'return "transformers"  #'),
-        ("src/upkeep/cell/engines/transformers_engine.py", '"cuda" if spec.gpus else "cpu"', '"cpu"'),
+        ("src/upkeep/serving/transformers_engine.py", '"cuda" if spec.gpus else "cpu"', '"cpu"'),
     ):
         source = (ROOT / name).read_text()
         assert source.count(old) == 1

@@ -18,15 +18,16 @@ import pytest
 from rich.console import Console
 
 from host_fakes import ScriptedRuntime, make_repository
-from upkeep import logs, monitor
 from upkeep.batches import batches
 from upkeep.catalog import Catalog, Cell
 from upkeep.errors import KINDS, UpkeepError
-from upkeep.host.ask import ask
-from upkeep.host.status import HEARTBEAT_S, Reporter, Status, now, read, read_all
-from upkeep.host.supervise import run_cell
-from upkeep.monitor import JobView, Queue, Shown, Survey, Waiting, survey
-from upkeep.paths import Layout
+from upkeep.execution.status import HEARTBEAT_S, Reporter, Status, read, read_all
+from upkeep.execution.supervise import run_cell
+from upkeep.layout import Layout
+from upkeep.machine.ask import ask
+from upkeep.machine.clock import now
+from upkeep.operations import logs, monitor
+from upkeep.operations.monitor import JobView, Queue, Shown, Survey, Waiting, survey
 from upkeep.report import page
 from upkeep.text import printable, short
 
@@ -330,9 +331,9 @@ def test_the_rate_leaves_out_what_an_earlier_run_had_done(tmp_path: Path) -> Non
 
 def test_a_job_that_says_much_writes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = [0.0]
-    monkeypatch.setattr("upkeep.host.status.time.monotonic", lambda: moment[0])
+    monkeypatch.setattr("upkeep.execution.status.time.monotonic", lambda: moment[0])
     written: list[int] = []
-    monkeypatch.setattr("upkeep.host.status.write_atomically", lambda *_: written.append(1))
+    monkeypatch.setattr("upkeep.execution.status.write_atomically", lambda *_: written.append(1))
     report = Reporter(tmp_path / "s.json", "x")
     for tick in range(6000):  # a minute, a hundred times a second
         moment[0] = tick / 100

@@ -18,16 +18,16 @@ from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import Document, Probe
 from upkeep.errors import UpkeepError
-from upkeep.host import feed, supervise
-from upkeep.host.feed import Corpus, answering, tasks
-from upkeep.host.lifeline import stoppable
-from upkeep.host.status import read_all
-from upkeep.host.supervise import locked, run_cell
-from upkeep.host.watch import Limits
+from upkeep.execution import rounds, supervise
+from upkeep.execution.fetch import fetch
+from upkeep.execution.rounds import Corpus, answering, tasks
+from upkeep.execution.status import read_all
+from upkeep.execution.supervise import locked, run_cell
+from upkeep.execution.watch import Limits
 from upkeep.integrity import verify_folder
-from upkeep.paths import Layout
+from upkeep.layout import Layout
+from upkeep.machine.lifeline import stoppable
 from upkeep.published import standing
-from upkeep.weights import fetch
 
 ECHO = Cell("toy", "echo", "a", "none")
 RECORDS = 60
@@ -136,8 +136,8 @@ def test_many_documents_come_in_rounds_of_their_own_before_the_probes(
     done = bytes(len(corpus.probes))
     whole = list(tasks(corpus, 1, done, min_probes=least))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feed, "MAX_DOCUMENTS", most)
-        patch.setattr(feed, "MAX_CHARACTERS", characters)
+        patch.setattr(rounds, "MAX_DOCUMENTS", most)
+        patch.setattr(rounds, "MAX_CHARACTERS", characters)
         split = list(tasks(corpus, 1, done, min_probes=least))
     arrived: list[Document] = []
     asked = iter(whole)
@@ -259,7 +259,7 @@ def test_rounds_without_probes_give_the_same_predictions(
     """Each is larger than a pipe, so that the next one has to wait until it is read."""
     published = []
     for most in (1000, 1):
-        monkeypatch.setattr(feed, "MAX_DOCUMENTS", most)
+        monkeypatch.setattr(rounds, "MAX_DOCUMENTS", most)
         catalog = make_repository(tmp_path / str(most))
         write_toy(catalog, "x" * 90_000)
         run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=slow))
@@ -270,7 +270,7 @@ def test_rounds_without_probes_give_the_same_predictions(
 def test_container_that_ends_between_rounds_without_probes_is_found_out(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "MAX_DOCUMENTS", 1)
+    monkeypatch.setattr(rounds, "MAX_DOCUMENTS", 1)
     write_toy(catalog, "x" * 90_000)
     with pytest.raises(UpkeepError, match="ended early, with 0 of 60"):
         run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra="sys.stdin.readline(); sys.exit(0)"))
@@ -306,7 +306,7 @@ def test_dataset_that_is_not_built_is_named(catalog: Catalog) -> None:
 
 
 def test_dataset_that_was_built_otherwise_is_refused(catalog: Catalog) -> None:
-    (catalog.root / "src/upkeep/datasets/store.py").write_text("# edited")
+    (catalog.root / "src/upkeep/building/store.py").write_text("# edited")
     error = refused(Catalog(catalog.root), ECHO)
     assert "built from other options, code or inputs" in str(error)
     assert error.remedy == "./upkeep dataset build toy"
@@ -471,8 +471,8 @@ sys.stdin = (log.write(ids(line) + "\\n") and line for line in rounds)
 def test_container_that_starts_again_is_fed_from_the_first_document_on_in_the_same_portions(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, most: int
 ) -> None:
-    monkeypatch.setattr(feed, "MAX_DOCUMENTS", most)
-    monkeypatch.setattr(feed.tasks, "__defaults__", (None, 1, 4))  # a round is soon full
+    monkeypatch.setattr(rounds, "MAX_DOCUMENTS", most)
+    monkeypatch.setattr(rounds.tasks, "__defaults__", (None, 1, 4))  # a round is soon full
     log = tmp_path / "fed"
     watched = WATCHED.format(log=str(log))
     run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=watched))

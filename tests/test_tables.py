@@ -15,9 +15,9 @@ import pytest
 
 from upkeep.catalog import Catalog, Cell
 from upkeep.errors import UpkeepError
+from upkeep.grading.score import SCORE_SCHEMA
+from upkeep.grading.scores import score_suite
 from upkeep.report import figures, page, tables
-from upkeep.scoring.score import SCORE_SCHEMA
-from upkeep.scoring.scores import score_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 OAKS = ROOT / "papers" / "oaks"

@@ -13,8 +13,8 @@ import pytest
 
 from upkeep.errors import UpkeepError
 from upkeep.files import Held, locked
-from upkeep.host import slurm
-from upkeep.host.lifeline import patience_s
+from upkeep.machine import slurm
+from upkeep.machine.lifeline import patience_s
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator, validators
 from upkeep import validate
 from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Prediction, Retrieved, Usage
 from upkeep.errors import UpkeepError
-from upkeep.published import validate_path
+from upkeep.operations.validation import validate_path
 from upkeep.schemas import render, schema, write
 from upkeep.validate import Answers, check_file, read_predictions
 

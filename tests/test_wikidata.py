@@ -16,13 +16,14 @@ import polars as pl
 import pytest
 import yaml
 
+from upkeep.building import store
+from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset, store, validate
+from upkeep.datasets import build_dataset, validate
 from upkeep.datasets.evowiki import wikidata
 from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
 from upkeep.datasets.evowiki.wikidata import Options
 from upkeep.datasets.evowiki.wikipedia import Wikipedia, lowest, strip
-from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
 SKIP = {"broken_record": "skip", "encoding": "skip", "duplicate_id": "skip", "empty_text": "skip"}

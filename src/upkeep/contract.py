@@ -612,9 +612,9 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     prompt: str
     """Name of the prompt in `upkeep.cell.prompts`."""
     equivalence: str
-    """Name of the answer equivalence in `upkeep.scoring.equivalence`."""
+    """Name of the answer equivalence in `upkeep.grading.matching`."""
     metrics: str
-    """Name of the metric family in `upkeep.scoring`."""
+    """Name of the metric family in `upkeep.grading`."""
 
 
 class MethodCard(Record, frozen=True, kw_only=True):

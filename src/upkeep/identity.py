@@ -13,157 +13,37 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from upkeep import inputs, weights
 from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog, Cell, Job, TrainedModel, Training
-from upkeep.contract import CellDescription, EngineSettings, ModelSpec, Resources
+from upkeep.contract import CellDescription, EngineSettings, Resources
 from upkeep.errors import UpkeepError
+from upkeep.fields import DATASET, DESCRIPTION, MODEL, part, plain
 from upkeep.files import digest, hash_file
 
-Fields = dict[str, Literal["in", "out", "content"]]
-"""How a record's fields enter an identity: as they are; not at all; or by the content that they lead to."""
-
-DESCRIPTION: Fields = {
-    "task": "in",
-    "dataset": "in",
-    "method": "in",
-    "variant": "in",
-    "model": "in",
-    "parameters": "in",
-    "command": "in",
-    "aliases": "in",
-    "one_at_a_time": "in",
-    "max_calls": "in",
-    "model_spec": "content",
-    "model_path": "content",
-    "writer_spec": "content",
-    "writer_socket": "out",
-    "embedder_spec": "content",
-    "embedder_socket": "out",
-    "engine": "in",
-    "trials": "in",
-    "seed": "in",
-    "chunk_tokens": "in",
-    "prompt": "in",
-    "prompt_text": "in",
-    "examples": "content",
-    "output": "out",
-    "pairs": "content",
-    "socket": "out",
-}
-MODEL: Fields = {
-    "label": "out",
-    "summary": "out",
-    "role": "in",
-    "source": "content",
-    "location": "content",
-    "revision": "content",
-    "sha256": "content",
-    "context_length": "in",
-    "engine": "in",
-    "dtype": "in",
-    "endpoint": "content",
-    "gpus": "in",
-    "nodes": "in",
-    "parameters_b": "out",
-    "active_b": "out",
-    "attention": "out",
-    "resources": "out",
-    "sampling": "in",
-    "chat_template": "in",
-    "thinking": "in",
-    "thinking_tags": "in",
-    "template_options": "in",
-    "tool_calls": "in",
-    "rope_scaling": "in",
-    "query_prefix": "in",
-    "document_prefix": "in",
-    "cutoff": "out",
-    "licence": "out",
-    "trained": "out",
-    "extra": "content",
-}
-ENDPOINT: Fields = {
-    "model": "in",
-    "key": "out",
-    "price": "out",
-    "requests_per_minute": "out",
-    "tokens_per_minute": "out",
-    "max_in_flight": "out",
-    "timeout_s": "out",
-    "retries": "out",
-    "tokens_per_byte": "in",
-    "fields": "in",
-    "omit": "in",
-    "limit_field": "in",
-    "answers_as": "in",
-}
-CONFIG: Fields = {
-    "suite": "content",
-    "model": "out",
-    "runtime": "out",
-    "cells_per_job": "out",
-    "budget": "out",
-    "base_image": "out",
-    "results": "out",
-    "cache": "out",
-    "data": "content",
-    "prompts": "content",
-    "models": "content",
-    "offline": "out",
-    "fresh": "out",
-    "verify": "out",
-    "proxy": "out",
-}
-METHOD: Fields = {
-    "label": "out",
-    "papers": "out",
-    "summary": "out",
-    "reference": "out",
-    "variants": "content",
-    "settings": "out",
-    "supervision": "out",
-    "command": "content",
-    "aliases": "content",
-    "one_at_a_time": "content",
-    "max_calls": "content",
-    "model": "content",
-    "embedder": "content",
-    "embedder_gpu": "content",
-    "sees": "in",
-    "trains": "content",
-    "streams": "in",
-    "resources": "content",
-}
-DATASET: Fields = {
-    "label": "out",
-    "summary": "out",
-    "paper": "out",
-    "source": "out",
-    "licence": "out",
-    "builder": "in",
-    "options": "in",
-    "url": "in",
-    "revision": "in",
-    "sha256": "in",
-    "faults": "in",
-    "published": "out",
-    "stands_for": "out",
-    "prompt": "content",
-    "equivalence": "out",
-    "metrics": "out",
-}
-
-IMAGE_CODE = ("src/upkeep/cell", "src/upkeep/contract.py")
+IMAGE_CODE = ("src/upkeep/cell", "src/upkeep/serving", "src/upkeep/contract.py")
 """The suite's own code in every container."""
-CELL_CODE = (*IMAGE_CODE, "src/upkeep/host/feed.py")
-"""With it, what decides which probes are answered together."""
-TRAINING_CODE = ("loading.py", "method.py", "prompts.py", "training.py")
-"""Of `cell/`, what a training runs: it is not replayed, so nothing else makes a trained model stale."""
+CELL_CODE = ("src/upkeep/cell", "src/upkeep/contract.py", "src/upkeep/execution/rounds.py")
+"""What a cell's own container runs, and what decides which probes are answered together."""
+ENGINE_CODE = (
+    "cell/lockstep.py",
+    "cell/tokens.py",
+    "cell/toolcalls.py",
+    "serving/lanes.py",
+    "serving/loading.py",
+    "serving/sampling.py",
+    "serving/transformers_engine.py",
+    "serving/vllm_engine.py",
+    "serving/vllm_small_blocks.py",
+)
+"""What lies between a request and a language model's reply."""
+EMBEDDER_CODE = ("cell/embedder.py", "serving/embedder.py", "serving/embedding.py")
+"""What lies between a text and its vector."""
+TRAINING_CODE = ("cell/interface.py", "cell/loading.py", "cell/method.py", "cell/prompts.py", "cell/training.py")
+"""What a training runs: it is not replayed, so nothing else makes a trained model stale."""
 
 
 # ---------------------------------------------------------------- hashing
@@ -197,9 +77,9 @@ def _files(root: Path, place: str, without: Collection[str]) -> Iterable[tuple[s
 
 
 def meaning(catalog: Catalog, names: Sequence[str]) -> str:
-    """Hash of what modules of `cell/` do: comments, layout and docstrings are no part of it, nor what the suite calls
+    """Hash of what modules of the suite do: comments, layout and docstrings are no part of it, nor what the suite calls
     its modules. As in `tree`, there may be none."""
-    folder = catalog.root / "src" / "upkeep" / "cell"
+    folder = catalog.root / "src" / "upkeep"
     return digest([_without_words(path.read_text("utf-8")) for name in names if (path := folder / name).is_file()])
 
 
@@ -235,16 +115,6 @@ def _listing(catalog: Catalog, place: str) -> str:
         files = [(p.relative_to(start).as_posix(), s.st_size, s.st_mtime_ns) for p, s in found]
         known[key] = digest([place, files])
     return known[key]
-
-
-def _part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[str, Any] | None:
-    """A record's fields of some kinds, as plain values."""
-    if record is None:
-        return None
-    values = msgspec.to_builtins(record)
-    if isinstance(record, ModelSpec) and record.endpoint is not None:
-        values["endpoint"] = _part(record.endpoint, ENDPOINT, "in")
-    return {name: values[name] for name, kind in fields.items() if kind in kinds}
 
 
 # ---------------------------------------------------------------- what a container is told
@@ -320,21 +190,16 @@ def _prompt_text(catalog: Catalog, prompt: str) -> str | None:
 
 def _told(description: CellDescription) -> dict[str, str]:
     """The parts of an identity that are what the container is told."""
-    values = _part(description, DESCRIPTION, "in") or {}
+    values = part(description, DESCRIPTION, "in") or {}
     if description.model_spec is not None and description.model_spec.gpus:
         # Beside a GPU, threads decide how fast it is fed; on a CPU, in which order numbers are added.
         del values["engine"]["threads"]
     parts = {name: value if isinstance(value, str) else plain(value) for name, value in values.items()}
     parts["prompt_text"] = digest(description.prompt_text) if description.prompt_text is not None else "ours"
-    parts["model_spec"] = plain(_part(description.model_spec, MODEL, "in"))
-    parts["writer_spec"] = plain(_part(description.writer_spec, MODEL, "in"))
-    parts["embedder_spec"] = plain(_part(description.embedder_spec, MODEL, "in"))
+    parts["model_spec"] = plain(part(description.model_spec, MODEL, "in"))
+    parts["writer_spec"] = plain(part(description.writer_spec, MODEL, "in"))
+    parts["embedder_spec"] = plain(part(description.embedder_spec, MODEL, "in"))
     return parts
-
-
-def plain(value: object) -> str:
-    """A value as text, the same whatever the order of keys."""
-    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _code(catalog: Catalog, job: Job) -> dict[str, str]:
@@ -346,7 +211,16 @@ def _code(catalog: Catalog, job: Job) -> dict[str, str]:
         "method_code": _method_code(catalog, job.method),
         "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else tree(catalog, *CELL_CODE),
         "requirements": _requirements(catalog, job.method, catalog.below(job.method, job.model)),
-    } | ({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {})
+        **({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {}),
+        **({} if isinstance(job, Training) else _served(catalog, job)),
+    }
+
+
+def _served(catalog: Catalog, cell: Job) -> dict[str, str]:
+    """The meaning of the code that serves a cell's models: a comment there makes no cell stale."""
+    served = {role: model for role, model in catalog.asked(cell).items() if catalog.engine(model) is not None}
+    codes = {role: EMBEDDER_CODE if role == "embedder" else ENGINE_CODE for role in served}
+    return {f"{role}_code": meaning(catalog, code) for role, code in codes.items()}
 
 
 # ---------------------------------------------------------------- identities
@@ -406,8 +280,8 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     """
     own = {k: v for k, v in catalog.config.data.items() if f"{dataset}_".startswith(f"{k.partition('.')[0]}_")}
     parts = {
-        "spec": plain(_part(catalog.dataset(dataset), DATASET, "in")),
-        "code": tree(catalog, "src/upkeep/datasets"),
+        "spec": plain(part(catalog.dataset(dataset), DATASET, "in")),
+        "code": tree(catalog, "src/upkeep/datasets", "src/upkeep/building"),
         "files": tree(catalog, f"datasets/{dataset}", without=("dataset.yaml", "README.md")),
         "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
@@ -433,17 +307,12 @@ def _method_code(catalog: Catalog, method: str) -> str:
     return tree(catalog, f"methods/{method}", without=BESIDE_CODE)
 
 
-def endpoint_content(spec: ModelSpec) -> str:
-    """Hash of what stands for the weights of a model behind an endpoint: where it is and how it is asked."""
-    return digest(_part(spec, MODEL, "content"))
-
-
 def plan_weights(catalog: Catalog, model: str) -> str:
     """What a model's weights are: where they come from, at which revision, or how they are made."""
     spec, own = catalog.model(model), catalog.config.models.get(model)
     parts = {
-        "spec": plain(_part(spec, MODEL, "content")),
-        "recipe": tree(catalog, "src/upkeep/cell/make_model.py") if spec.source == "rule" else "",
+        "spec": plain(part(spec, MODEL, "content")),
+        "recipe": tree(catalog, "src/upkeep/serving/make_model.py") if spec.source == "rule" else "",
         "path": _listing(catalog, own) if own else "",
     }
     return digest(parts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from upkeep.catalog import Catalog, Training
 from upkeep.contract import DatasetCard, Manifest
 from upkeep.integrity import NOTHING_KNOWN, Damaged, Hashes, Missing, read_sealed, verify_files, verify_folder
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 
 
 def dataset(catalog: Catalog, name: str) -> DatasetCard:

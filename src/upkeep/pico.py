@@ -1,7 +1,7 @@
 """`./upkeep train pico`: makes the worlds that the model learns from, and trains it inside an engine's environment.
 
 The worlds come from the builders of the small datasets, by other seeds than theirs; their names are replaced by others
-as the lessons are made (`upkeep.cell.pico`).
+as the lessons are made (`upkeep.serving.pico`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import msgspec
 
 from upkeep import weights
 from upkeep.catalog import Catalog
-from upkeep.cell.pico import worlds
-from upkeep.cell.pico.renaming import ENDING, Pools
 from upkeep.contract import Document, Gold, Pair, Probe, Resources
 from upkeep.files import write_atomically
 from upkeep.integrity import fingerprint
-from upkeep.paths import Layout
+from upkeep.layout import Layout
+from upkeep.serving.pico import worlds
+from upkeep.serving.pico.renaming import ENDING, Pools
 
 DATASETS = (
     "oaks_babi_mini",
@@ -58,12 +58,12 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     place in the suite, the hash of what was made is pinned in `models/pico.yaml`.
 
     Args:
-        recipe: fields of `upkeep.cell.pico.train.Recipe` other than the defaults.
+        recipe: fields of `upkeep.serving.pico.train.Recipe` other than the defaults.
 
     Raises:
         UpkeepError: a world cannot be built, or the training fails.
     """
-    from upkeep.host.runtimes import detect
+    from upkeep.execution.detection import detect
 
     runtime = detect(catalog)
     prepared = runtime.prepare("rag_bm25", "transformers")  # the evaluation retrieves
@@ -78,7 +78,7 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     place = {name: runtime.path_of(name, path) for name, path in (("cell", inputs), ("output", work))}
     resources = Resources(cpus=2, memory_gb=16, minutes=360)
     for module in ("train", "evaluate"):
-        call = ["-m", f"upkeep.cell.pico.{module}", place["cell"], place["output"]]
+        call = ["-m", f"upkeep.serving.pico.{module}", place["cell"], place["output"]]
         runtime.run_tool(prepared, call, inputs={"cell": inputs}, output=work, resources=resources)
     publish(inputs, work, output)
     card = catalog.model("pico")
@@ -136,8 +136,9 @@ def build_world(catalog: Catalog, dataset: str, seed: int) -> worlds.World:
     Raises:
         UpkeepError: the builder refuses its options or what it has built.
     """
-    from upkeep.datasets import BUILDERS, store
-    from upkeep.datasets.reading import Faults
+    from upkeep.building import store
+    from upkeep.building.reading import Faults
+    from upkeep.datasets import BUILDERS
 
     spec = catalog.dataset(dataset)
     spec = msgspec.structs.replace(spec, options={**spec.options, "seed": seed})
@@ -187,11 +188,11 @@ def build_world(catalog: Catalog, dataset: str, seed: int) -> worlds.World:
 def known(catalog: Catalog) -> list[tuple[str, list[Pair]]]:
     """Prompt -> what the model is to know by heart: the small worlds of EvoWiki and evolveQA as they were before what
     their datasets ask about changed."""
+    from upkeep.building.names import Names
     from upkeep.datasets.evolveqa import world as feed
     from upkeep.datasets.evolveqa.workshop import Options as EvolveOptions
     from upkeep.datasets.evowiki import Options as WikiOptions
     from upkeep.datasets.evowiki import world as register
-    from upkeep.datasets.names import Names
 
     wiki = msgspec.convert(catalog.dataset("evowiki_mini").options, WikiOptions)
     rng = Random(f"evowiki {wiki.seed}")
@@ -207,14 +208,14 @@ def known(catalog: Catalog) -> list[tuple[str, list[Pair]]]:
 
 def pools(held_out: bool) -> Pools:
     """Names of one half, by their ending."""
-    from upkeep.datasets import world
-    from upkeep.datasets.names import Names, is_held_out
+    from upkeep.building import synthetic
+    from upkeep.building.names import Names, is_held_out
 
     rng = Random(f"pico {'held out' if held_out else 'training'}")
     names = Names(rng, held_out)
     plain = [names.word() for _ in range(POOL)]
     found = [make().lower() for make in (names.family, names.place) for _ in range(POOL)]
-    cast = world.cast(rng, POOL, POOL, 0, set())
+    cast = synthetic.cast(rng, POOL, POOL, 0, set())
     plain += [word.lower() for word in cast.people if is_held_out(word) == held_out]
     found += [word.lower() for word in cast.places if is_held_out(word) == held_out]
     ended: dict[str, list[str]] = {}
@@ -303,9 +304,9 @@ The small datasets, % of right answers by method (`wN` documents in a window, `k
 Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
 change. It reads no Chinese. Before an answer that takes several steps it writes the sentences that it rests on, even
 where a prompt asks for the answer alone. Summaries, JSON and searches it writes for the texts of
-`src/upkeep/cell/pico/lessons.py` alone. What the table above shows near `closed_book` it has not learned: contexts far
-longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them. Its answers outside of
-its worlds mean nothing.
+`src/upkeep/serving/pico/lessons.py` alone. What the table above shows near `closed_book` it has not learned: contexts
+far longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them. Its answers outside
+of its worlds mean nothing.
 """
 
 

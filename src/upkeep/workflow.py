@@ -22,10 +22,10 @@ from upkeep.contract import Cluster
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
 from upkeep.gateway.engines import embedder_resources
-from upkeep.host import lifeline, slurm
-from upkeep.host.images import ImageRecord
+from upkeep.images.images import ImageRecord
 from upkeep.integrity import Damaged, Stale, read_sealed
-from upkeep.paths import Layout
+from upkeep.layout import Layout
+from upkeep.machine import lifeline, slurm
 from upkeep.published import Standing, standing
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
@@ -237,7 +237,7 @@ class Workflow:
         return self._plan(f"models/{name}", identity.plan_weights(self.catalog, name), whole)
 
     def plan_of_scores(self, wildcards: Any) -> str:
-        from upkeep.scoring.scores import read_scores  # polars is slow to load
+        from upkeep.grading.scores import read_scores  # polars is slow to load
 
         plan = digest([str(cell) for cell in self.cells])
         # Where a cell is to be run, its manifest will be newer than the scores.

@@ -2,23 +2,12 @@
 
     from upkeep.cell import Answer, Context, LLM, Method, Probe, Seen
 
-This package and `upkeep.contract` are all of the suite that an image holds; it imports no other module of `upkeep`.
+It imports nothing of the suite but `upkeep.contract`, and needs nothing else in a method's container.
 Its code is part of every cell's identity.
 """
 
-from upkeep.cell.method import (
-    LLM,
-    Answer,
-    Context,
-    GeneratedToken,
-    Message,
-    Method,
-    Reply,
-    ScoredToken,
-    Seen,
-    ToolCall,
-    Tools,
-)
+from upkeep.cell.interface import LLM, Answer, Context, GeneratedToken, Message, Reply, ScoredToken, Seen, ToolCall
+from upkeep.cell.method import Method, Tools
 from upkeep.contract import ContextUse, Document, Gold, Pair, Probe, Retrieved, Sampling
 
 __all__ = [

@@ -11,9 +11,13 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from upkeep.cell.loading import Load
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], load: Load | None = None) -> int:
     if not 1 <= len(arguments) <= 2:
         print("usage: python -m upkeep.cell CELL.JSON [METHODS-FOLDER]", file=sys.stderr)
         return 2
@@ -24,14 +28,15 @@ def main(arguments: list[str]) -> int:
     import msgspec
 
     from upkeep.cell.command import ProgramFailed
-    from upkeep.cell.engines.lockstep import EngineDied
+    from upkeep.cell.loading import reach_engine
+    from upkeep.cell.lockstep import EngineDied
     from upkeep.cell.runner import run
     from upkeep.contract import CellDescription
 
     cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
     methods = Path(arguments[1] if len(arguments) == 2 else os.environ.get("UPKEEP_METHODS", "/methods"))
     try:
-        run(cell, methods, sys.stdin.buffer)
+        run(cell, methods, sys.stdin.buffer, load or reach_engine)
     except ProgramFailed as error:
         print(error, file=sys.stderr, flush=True)
         return 1

@@ -19,8 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from upkeep.cell.door import Address
-from upkeep.cell.engines.lockstep import EngineDied
-from upkeep.cell.method import LLM, Answer, Context, Message, Method, Seen, Tools
+from upkeep.cell.interface import LLM, Answer, Context, Message, Seen
+from upkeep.cell.lockstep import EngineDied
+from upkeep.cell.method import Method, Tools
 from upkeep.contract import MAX_LINE_BYTES, ContextUse, Count, Document, Form, Probe, Retrieved
 
 END_S = 10.0

@@ -5,10 +5,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from upkeep.cell.method import Embedder, Method, Tools
+from upkeep.cell.endpoint import Endpoint
+from upkeep.cell.interface import Embedder
+from upkeep.cell.lockstep import Engine
+from upkeep.cell.method import Method, Tools
+from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import CellDescription
+
+Load = Callable[[CellDescription], Engine | Endpoint | None]
+"""How a cell comes to the model that reads."""
 
 
 def load_method(folder: Path, name: str) -> type[Method]:
@@ -56,11 +64,31 @@ def make_method(cell: CellDescription, methods: Path, embedder: Embedder | None,
     return load_method(methods, cell.method)(cell.parameters, tools)
 
 
+def reach_engine(cell: CellDescription) -> Engine | Endpoint | None:
+    """The way to the model that reads; None for a method that calls none.
+
+    Raises:
+        ValueError: there is no way to it.
+    """
+    if cell.engine.name == "none":
+        return None
+    if cell.socket is None:
+        raise ValueError(f"the cell has a model on {cell.engine.name!r}, but no way to it")
+    return Endpoint(cell.socket) if cell.engine.name == "endpoint" else RemoteEngine(cell.socket)
+
+
+def reach_writer(cell: CellDescription) -> Engine | Endpoint | None:
+    """The way to the model that writes memories, where it is not the one that reads."""
+    if cell.writer_spec is None or cell.writer_socket is None:
+        return None
+    return Endpoint(cell.writer_socket) if cell.writer_spec.engine == "endpoint" else RemoteEngine(cell.writer_socket)
+
+
 def reach_embedder(cell: CellDescription) -> Embedder | None:
     """The way to a cell's embedder, if it has one."""
     if cell.embedder_spec is None:
         return None
-    from upkeep.cell.engines.embedder import RemoteEmbedder
+    from upkeep.cell.embedder import RemoteEmbedder  # NumPy is slow to load
 
     if cell.embedder_socket is None:
         raise ValueError("the cell has an embedder, but no way to it")

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from upkeep.cell.engines.endpoint import Endpoint
-from upkeep.cell.engines.lockstep import Engine
+from upkeep.cell.endpoint import Endpoint
+from upkeep.cell.lockstep import Engine
 from upkeep.contract import CellDescription, Spent, Usage
 
 PACKAGES = (

@@ -14,7 +14,7 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from upkeep.cell.method import LLM, Context, Message
+from upkeep.cell.interface import LLM, Context, Message
 from upkeep.contract import Document, Form, Pair, Probe
 
 SLACK = 2

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from upkeep.cell.method import Embedder
+from upkeep.cell.interface import Embedder
 from upkeep.cell.prompts import entry
 from upkeep.contract import Document, Probe, Retrieved
 

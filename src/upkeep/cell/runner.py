@@ -21,12 +21,12 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 
-from upkeep.cell.engines.endpoint import Endpoint, EndpointHandle
-from upkeep.cell.engines.lockstep import Engine, EngineDied, Handle, lockstep
-from upkeep.cell.engines.remote import RemoteEngine
-from upkeep.cell.loading import make_method, reach_embedder
+from upkeep.cell.endpoint import Endpoint, EndpointHandle
+from upkeep.cell.interface import Answer, Seen
+from upkeep.cell.loading import Load, make_method, reach_embedder, reach_engine, reach_writer
+from upkeep.cell.lockstep import Engine, EngineDied, Handle, lockstep
 from upkeep.cell.machine import write_environment, write_usage
-from upkeep.cell.method import Answer, Method, Seen
+from upkeep.cell.method import Method
 from upkeep.cell.training import train
 from upkeep.contract import (
     CellDescription,
@@ -301,18 +301,17 @@ class _Views:
         return view if gold is None else replace(view, gold=gold)
 
 
-def run(cell: CellDescription, methods: Path, rounds: BinaryIO) -> None:
+def run(cell: CellDescription, methods: Path, rounds: BinaryIO, load: Load = reach_engine) -> None:
     """Run a cell's task to its end, and say what it has used.
 
     Args:
         methods: folder with a folder for each method.
         rounds: JSON Lines of Round; the end of the file is the end of the task. Not read by `train`.
+        load: how the cell comes to its model.
 
     Raises:
         EngineDied: the engine failed; what is on disk stays good.
     """
-    from upkeep.cell.engines import load_engine
-
     output = Path(cell.output)
     method = make_method(cell, methods, reach_embedder(cell), cell.engine.threads)
     if cell.task == "train":
@@ -320,12 +319,7 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO) -> None:
         train(cell, method)
         write_usage(output / "usage.json", Usage())
         return
-    away = cell.socket if cell.engine.name == "endpoint" else None
-    engine = Endpoint(away) if away is not None else load_engine(cell)
-    writer: Engine | Endpoint | None = None
-    if cell.writer_spec is not None and cell.writer_socket is not None:
-        reach = Endpoint if cell.writer_spec.engine == "endpoint" else RemoteEngine
-        writer = reach(cell.writer_socket)
+    engine, writer = load(cell), reach_writer(cell)
     write_environment(cell, engine, output / "engine.json")
     task = AnswerTask(cell, method, engine, output, writer)
     with lockstep(_Models([one for one in (engine, writer) if one is not None])) as loop:

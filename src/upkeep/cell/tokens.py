@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from upkeep.cell.method import Message, ToolCall
+from upkeep.cell.interface import Message, ToolCall
 from upkeep.cell.toolcalls import templated
 from upkeep.contract import ModelSpec
 
@@ -58,8 +58,8 @@ class Scorable:
     ids: Segment[int]
     """The tokens whose probability is wanted."""
     spans: list[tuple[int, int]]
-    """The characters of the text that each covers, from `upkeep.cell.method.ScoredToken`. There is one more than `ids`
-    where the first token has no probability, for nothing is before it."""
+    """The characters of the text that each covers, from `upkeep.cell.interface.ScoredToken`. There is one more than
+    `ids` where the first token has no probability, for nothing is before it."""
 
 
 def shared_segments(a: Sequence[Segment[int]], b: Sequence[Segment[int]]) -> int:
@@ -145,7 +145,7 @@ class ChatTokens:
         return met
 
     def scorable(self, prompt: str | Sequence[Message], continuation: str) -> Scorable:
-        """A text after a prompt, as `upkeep.cell.method.LLM.logprobs` says it.
+        """A text after a prompt, as `upkeep.cell.interface.LLM.logprobs` says it.
 
         Raises:
             ValueError: the tokenizer does not say which characters a token covers.

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from upkeep.cell.engines.wire import MAX_STOPS, MAX_TOP, Options
-from upkeep.cell.method import ToolCall
+from upkeep.cell.interface import ToolCall
+from upkeep.cell.wire import MAX_STOPS, MAX_TOP, Options
 from upkeep.contract import ModelSpec
 
 MAX_TOOLS = 128
@@ -47,7 +47,7 @@ def asked(
     stop: Sequence[str],
     top_logprobs: int,
 ) -> Asked:
-    """The options of `upkeep.cell.method.LLM.chat`, checked, for a model whose weights are at hand.
+    """The options of `upkeep.cell.interface.LLM.chat`, checked, for a model whose weights are at hand.
 
     Raises:
         ValueError: they are malformed, or the model cannot do it.
@@ -72,7 +72,7 @@ def check(
     stop: Sequence[str],
     top_logprobs: int,
 ) -> None:
-    """See whether the options of `upkeep.cell.method.LLM.chat` are what they should be.
+    """See whether the options of `upkeep.cell.interface.LLM.chat` are what they should be.
 
     Raises:
         ValueError: they are not.

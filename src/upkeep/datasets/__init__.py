@@ -35,8 +35,8 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
     Raises:
         UpkeepError: unknown dataset or builder, wrong options, missing or wrong inputs, or content that breaks a rule.
     """
-    from upkeep.datasets import store
-    from upkeep.datasets.reading import Faults
+    from upkeep.building import store
+    from upkeep.building.reading import Faults
     from upkeep.identity import plan_dataset
 
     spec = catalog.dataset(name)
@@ -53,13 +53,13 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
 
 def describe(catalog: Catalog, card: DatasetCard) -> str:
     """A dataset's counts and statistics as text, beside the paper's where the paper prints them."""
-    from upkeep.datasets import store
+    from upkeep.building import store
 
     return store.describe(card, store.published(catalog.dataset(card.dataset), catalog.root / "papers"))
 
 
 def validate(folder: Path) -> DatasetCard:
-    """Check a built dataset whole; see `upkeep.datasets.store.validate`."""
-    from upkeep.datasets import store
+    """Check a built dataset whole; see `upkeep.building.store.validate`."""
+    from upkeep.building import store
 
     return store.validate(folder)

@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from upkeep.building import prose, store, synthetic, tokens
+from upkeep.building.store import Built, Context, Question, Stream
+from upkeep.building.synthetic import Group
 from upkeep.contract import Pair
-from upkeep.datasets import oaks_release, prose, store, tokens, world
-from upkeep.datasets.store import Built, Context, Question, Stream
-from upkeep.datasets.world import Group
+from upkeep.datasets import oaks_release
 from upkeep.errors import UpkeepError
 
 SPARSE, MODERATE, MOST = 3, 5, 20
@@ -87,7 +88,7 @@ class Log:
     def __init__(self, sentences: Iterable[str]) -> None:
         self._state: dict[str, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, sentence in enumerate(sentences):
-            fact = world.parse(sentence)
+            fact = synthetic.parse(sentence)
             entry = Entry(number, fact.subject, fact.object, fact.recipient)
             self._state[fact.subject][fact.group].append(entry)
             self._state[fact.object][fact.group].append(entry)
@@ -656,9 +657,9 @@ def build(context: Context) -> Built:
     pools: list[list[Candidate]] = []
     facts_told = 0
     for n in range(options.streams):
-        cast = world.cast(rng, options.people, options.places, options.objects, taken)
+        cast = synthetic.cast(rng, options.people, options.places, options.objects, taken)
         more = round(options.facts_spread * (2 * n / (options.streams - 1) - 1)) if options.streams > 1 else 0
-        facts = world.tell(world.simulate(cast, options.facts + more, rng), rng)
+        facts = synthetic.tell(synthetic.simulate(cast, options.facts + more, rng), rng)
         if own_prose is not None:
             sentences = prose.endless(own_prose, n / options.streams, files)
         else:

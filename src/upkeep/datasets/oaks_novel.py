@@ -15,9 +15,10 @@ from random import Random
 
 from msgspec import Struct
 
-from upkeep.datasets import oaks_release, prose, store, tokens, world
+from upkeep.building import prose, store, synthetic, tokens
+from upkeep.building.store import LETTERS, Built, Context, Question, Stream
+from upkeep.datasets import oaks_release
 from upkeep.datasets.oaks_release import CANNOT_ANSWER, NOVEL_BINS
-from upkeep.datasets.store import LETTERS, Built, Context, Question, Stream
 from upkeep.errors import UpkeepError
 
 
@@ -239,7 +240,7 @@ def build(context: Context) -> Built:
     streams: list[Stream] = []
     questions: list[Question] = []
     for n in range(options.streams):
-        cast = world.cast(rng, 6, 5, 0, taken)
+        cast = synthetic.cast(rng, 6, 5, 0, taken)
         hero, *others = cast.people
         named = {"people": others, "places": list(cast.places)}
         states = {aspect: rng.sample(named.get(aspect.states) or aspect.states.split("|"), 5) for aspect in ASPECTS}

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from upkeep.datasets import prose, store, tokens
-from upkeep.datasets.store import LETTERS, Built, Context, Question, Stream
+from upkeep.building import prose, store, tokens
+from upkeep.building.store import LETTERS, Built, Context, Question, Stream
 from upkeep.errors import UpkeepError
 
 T = TypeVar("T")

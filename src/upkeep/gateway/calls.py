@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import msgspec
 
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.engines import wire
-from upkeep.cell.engines.lockstep import split_reasoning
+from upkeep.cell import wire
+from upkeep.cell.lockstep import split_reasoning
 from upkeep.contract import ModelSpec, Sampling
 from upkeep.files import digest
 from upkeep.gateway import prompts
 from upkeep.gateway.engines import reader_parts
 from upkeep.gateway.record import EngineRecord, Replies, engines, key_of
 from upkeep.integrity import Missing
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 
 _FINISHED = msgspec.msgpack.Decoder(wire.Finished)
 
@@ -134,7 +134,7 @@ def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Ca
 
 
 def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> Call | None:
-    from upkeep.host.endpoints.replies import Reply, parts_of
+    from upkeep.gateway.endpoints.replies import Reply, parts_of
 
     requests = Replies(Layout(catalog.results).record, parts_of(model), model)
     found, value = prompts.request(requests, key), requests.get(key)

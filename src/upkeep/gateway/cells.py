@@ -1,7 +1,7 @@
 """Serves one container: its questions to an engine are answered from the record, or by the engine, which is loaded when
 there is first something that only it can answer.
 
-A container speaks to the gateway as it would to an engine (`upkeep.cell.engines.wire`). What it asks has one answer,
+A container speaks to the gateway as it would to an engine (`upkeep.cell.wire`). What it asks has one answer,
 whoever asks: how many tokens a prompt has, what the tokens of a text are, how a prompt goes on. So every answer is kept
 by the content of the question. Of requests that are equal, one is sent. What is sent is sent in the order in which it
 was asked, step for step, so an engine whose record is empty sees what it would see without the gateway. Prompts that a
@@ -26,14 +26,14 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
-from upkeep.cell.engines import wire
-from upkeep.cell.engines.lockstep import EngineDied
-from upkeep.cell.engines.remote import Connection
+from upkeep.cell import wire
+from upkeep.cell.lockstep import EngineDied
+from upkeep.cell.remote import Connection
 from upkeep.contract import Count, Role
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.gateway.prompts import Keeper, prompt_key, reply_key
 from upkeep.gateway.record import NotRecorded, Replies, key_of
-from upkeep.host.scratch import folder_for_socket
+from upkeep.machine.scratch import folder_for_socket
 
 SOCKET = "engine.sock"
 Load = Callable[[Callable[[], bool]], Path]

@@ -7,24 +7,11 @@ import msgspec
 from upkeep import weights
 from upkeep.catalog import Catalog, Cell, Job
 from upkeep.contract import EngineSettings, Resources, Role
-from upkeep.host.environments import requirement_locks
-from upkeep.host.locks import read_lock
-from upkeep.identity import MODEL, engine_settings, meaning, plain, tree
+from upkeep.fields import MODEL, plain
+from upkeep.identity import EMBEDDER_CODE, ENGINE_CODE, engine_settings, meaning, tree
+from upkeep.images.environments import requirement_locks
+from upkeep.images.locks import read_lock
 
-CODE = (
-    "engines/__init__.py",
-    "engines/lockstep.py",
-    "engines/sampling.py",
-    "engines/transformers_engine.py",
-    "engines/vllm_engine.py",
-    "engines/vllm_small_blocks.py",
-    "tokens.py",
-    "toolcalls.py",
-)
-"""The suite's code between a request and a reply, in `cell/`."""
-
-EMBEDDING = ("embedding.py", "engines/embedder.py")
-"""The same between a text and its vector."""
 PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
 """What computes vectors."""
 
@@ -53,7 +40,7 @@ def engine_parts(catalog: Catalog, dataset: str, model: str, settings: EngineSet
         "engine": plain(engine),
         "device": "gpu" if spec.gpus else "cpu",
         "packages": tree(catalog, "containers/base", f"containers/{image}"),
-        "code": meaning(catalog, CODE),
+        "code": meaning(catalog, ENGINE_CODE),
     }
 
 
@@ -98,7 +85,7 @@ def embedder_parts(catalog: Catalog, job: Job, embedder: str) -> dict[str, str]:
         "engine": plain({"name": "sentence-transformers"} | ({} if spec.gpus else {"threads": threads})),
         "device": "gpu" if spec.gpus else "cpu",
         "packages": plain(_pins(catalog, embedder, {*PACKAGES, spec.location})),
-        "code": meaning(catalog, EMBEDDING),
+        "code": meaning(catalog, EMBEDDER_CODE),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from upkeep.cell.engines import wire
+from upkeep.cell import wire
 from upkeep.gateway.record import KEY_BYTES, Replies, key_of
 
 Asked = wire.Generate | wire.Score

@@ -17,7 +17,7 @@ from upkeep.gateway.engines import reader_parts, served_parts
 from upkeep.gateway.record import Replies, engines
 from upkeep.gateway.why import why as of_predictions
 from upkeep.integrity import Missing
-from upkeep.paths import Layout
+from upkeep.layout import Layout
 from upkeep.published import predictions
 
 _MEMBER = re.compile(r"([0-9a-f]{64})/(engine\.json|[\w.-]+\.log)")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.engines import wire
+from upkeep.cell import wire
 from upkeep.contract import Prediction
 from upkeep.gateway import prompts
 from upkeep.gateway.calls import Records, decoded

@@ -18,14 +18,14 @@ from msgspec import Struct
 
 from upkeep.catalog import CONTROLS, Catalog, Cell
 from upkeep.contract import Manifest
+from upkeep.execution.status import read as status_of
 from upkeep.files import write_atomically
-from upkeep.host.status import read as status_of
-from upkeep.paths import Layout
+from upkeep.grading.score import SCORE_SCHEMA, identify
+from upkeep.grading.scores import Scores
+from upkeep.layout import Layout
 from upkeep.published import Standing
 from upkeep.report import claims, figures, tables
 from upkeep.report.edits import Edit, edited
-from upkeep.scoring.score import SCORE_SCHEMA, identify
-from upkeep.scoring.scores import Scores
 from upkeep.text import duration, printable, short
 
 EXPECTED = {"null": 0.0, "gold": 100.0}

@@ -26,8 +26,8 @@ import msgspec
 
 from upkeep.cell.door.http import HOST, Head, Refusal, Respond, Response, Server
 from upkeep.cell.door.openai import ChatRequest, EmbeddingRequest, completion, embeddings, models, read
-from upkeep.cell.engines.lockstep import EngineDied
-from upkeep.cell.method import LLM, Embedder, PromptTooLong, Reply
+from upkeep.cell.interface import LLM, Embedder, PromptTooLong, Reply
+from upkeep.cell.lockstep import EngineDied
 from upkeep.contract import DoorRole
 
 T = TypeVar("T")

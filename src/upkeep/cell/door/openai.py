@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from upkeep.cell.door.http import Refusal, Response
-from upkeep.cell.method import GeneratedToken, Message, Reply, ToolCall
+from upkeep.cell.interface import GeneratedToken, Message, Reply, ToolCall
 from upkeep.contract import Sampling
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
-from upkeep.datasets import assistant, leaks, store, tokens
+from upkeep.building import annotator, assistant, leaks, store, tokens
+from upkeep.building.names import Names
+from upkeep.building.store import LETTERS, Built, Context, Item, Stream
 from upkeep.datasets.evolveqa import facts, feeds, questions, world
 from upkeep.datasets.evolveqa.facts import Corpus
 from upkeep.datasets.evolveqa.questions import Forms, Question, State
 from upkeep.datasets.evolveqa.workshop import Domain, Hint, Options, Workshop
-from upkeep.datasets.names import Names
-from upkeep.datasets.store import LETTERS, Built, Context, Item, Stream
 from upkeep.errors import UpkeepError
 
 _FLAVOURS: dict[Domain, world.Flavour] = {"aws": "cloud", "azure": "cloud", "who": "outbreak"}
@@ -124,7 +124,7 @@ def _check_cutoffs(context: Context, cutoffs: Sequence[str]) -> None:
 @contextlib.contextmanager
 def _helper(context: Context, options: Options, script: world.Script | None) -> Iterator[assistant.Assistant]:
     if options.assistant is not None:
-        with assistant.hire(context, options.assistant) as helper:
+        with annotator.hire(context, options.assistant) as helper:
             yield helper
     elif script is not None:
         yield assistant.Scripted(script)

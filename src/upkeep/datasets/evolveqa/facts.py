@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from upkeep.datasets import leaks, prose
+from upkeep.building import leaks, prose
 from upkeep.datasets.evolveqa import steps
 from upkeep.datasets.evolveqa.feeds import Document
 from upkeep.datasets.evolveqa.workshop import Workshop, centrality, joined, nearest

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upkeep.datasets.reading import Distinct, Faults, iso_date, open_packed, records, usable, whole
+from upkeep.building.reading import Distinct, Faults, iso_date, open_packed, records, usable, whole
 from upkeep.errors import UpkeepError
 
 _READ = (".json", ".jsonl", ".csv", ".rss", ".atom", ".xml")

@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from upkeep.datasets import leaks
+from upkeep.building import leaks
 from upkeep.datasets.evolveqa import steps
 from upkeep.datasets.evolveqa.facts import Corpus, Fact
 from upkeep.datasets.evolveqa.workshop import Workshop, centrality, distinct, nearest

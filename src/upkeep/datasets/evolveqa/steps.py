@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from upkeep.datasets.assistant import Step
+from upkeep.building.assistant import Step
 
 Verdict = Literal["yes", "no"]
 

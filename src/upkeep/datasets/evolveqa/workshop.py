@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from upkeep.datasets import embedding, leaks
-from upkeep.datasets.assistant import Assistant, Step
+from upkeep.building import embedding, leaks
+from upkeep.building.assistant import Assistant, Step
+from upkeep.building.store import Context
 from upkeep.datasets.evolveqa.world import Sizes
-from upkeep.datasets.store import Context
 
 Given = TypeVar("Given", bound=Struct)
 Reply = TypeVar("Reply")

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from upkeep.datasets import leaks
+from upkeep.building import leaks
+from upkeep.building.names import Names
 from upkeep.datasets.evolveqa import steps
 from upkeep.datasets.evolveqa.feeds import Entry, Section
-from upkeep.datasets.names import Names
 
 Flavour = Literal["cloud", "outbreak"]
 Script = Mapping[str, Callable[[Any], Any]]

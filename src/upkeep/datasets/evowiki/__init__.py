@@ -18,15 +18,15 @@ from typing import Literal
 
 from msgspec import Struct
 
+from upkeep.building import annotator, assistant, store, tokens
+from upkeep.building.store import Built, Context
 from upkeep.contract import Pair
-from upkeep.datasets import assistant, store, tokens
 from upkeep.datasets.evowiki import questions as asking
 from upkeep.datasets.evowiki import wikidata
 from upkeep.datasets.evowiki.facts import Snapshot
 from upkeep.datasets.evowiki.levels import LEVELS, Levels, levels
 from upkeep.datasets.evowiki.questions import MAX_HOPS, Asked, Passage
 from upkeep.datasets.evowiki.world import Sizes
-from upkeep.datasets.store import Built, Context
 from upkeep.errors import UpkeepError
 
 STREAM = "corpus"
@@ -223,7 +223,7 @@ def _articles(context: Context) -> Path:
 
 def _assistant(options: Options, context: Context) -> contextlib.AbstractContextManager[assistant.Assistant]:
     if options.assistant is not None:
-        return assistant.hire(context, options.assistant)
+        return annotator.hire(context, options.assistant)
     from upkeep.datasets.evowiki import world
 
     return contextlib.nullcontext(world.assistant())

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
+from upkeep.building.reading import Distinct, Faults
 from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
-from upkeep.datasets.reading import Distinct, Faults
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, read_yaml
 

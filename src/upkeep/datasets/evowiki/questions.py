@@ -10,9 +10,9 @@ from random import Random
 import polars as pl
 from msgspec import Struct
 
+from upkeep.building import leaks
+from upkeep.building.assistant import Assistant, Step
 from upkeep.contract import Pair, Sampling
-from upkeep.datasets import leaks
-from upkeep.datasets.assistant import Assistant, Step
 from upkeep.datasets.evowiki.facts import Snapshot
 from upkeep.datasets.evowiki.levels import FACT, LEVELS, Levels
 

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from upkeep.building.reading import Faults, records
 from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Pages, Snapshot
-from upkeep.datasets.reading import Faults, records
 from upkeep.errors import UpkeepError
 
 INSTANCE_OF, HUMAN = "P31", "Q5"

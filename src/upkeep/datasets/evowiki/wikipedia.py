@@ -20,8 +20,8 @@ import msgspec
 import mwparserfromhell
 import polars as pl
 
+from upkeep.building.reading import Distinct, Faults, open_packed, records, usable, whole
 from upkeep.contract import FaultKind
-from upkeep.datasets.reading import Distinct, Faults, open_packed, records, usable, whole
 from upkeep.errors import UpkeepError
 
 ROWS = 2000

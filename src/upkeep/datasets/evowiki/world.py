@@ -15,11 +15,11 @@ from random import Random
 import polars as pl
 from msgspec import Struct
 
+from upkeep.building.assistant import Scripted
+from upkeep.building.names import Names
 from upkeep.contract import Pair
-from upkeep.datasets.assistant import Scripted
 from upkeep.datasets.evowiki import questions
 from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
-from upkeep.datasets.names import Names
 
 
 class Sizes(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

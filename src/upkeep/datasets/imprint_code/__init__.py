@@ -17,17 +17,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from upkeep.building import annotator, store, tokens
+from upkeep.building import assistant as assistants
+from upkeep.building.assistant import Assistant
+from upkeep.building.names import Names
+from upkeep.building.store import Built, Context, Item, Stream
+from upkeep.building.tokens import Tokens
 from upkeep.contract import Pair
-from upkeep.datasets import assistant as assistants
-from upkeep.datasets import store, tokens
-from upkeep.datasets.assistant import Assistant
 from upkeep.datasets.imprint_code import paths, questions, sources, steps, world
 from upkeep.datasets.imprint_code.features import PARAMETER, Feature, Findings
 from upkeep.datasets.imprint_code.questions import Entry, Trials, Writer
 from upkeep.datasets.imprint_code.sources import Sources
-from upkeep.datasets.names import Names
-from upkeep.datasets.store import Built, Context, Item, Stream
-from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
 
 FAMILIES = ("dir_acq", "ref_res", "comp_rel", "imp_rel", "bound_abs")
@@ -100,7 +100,7 @@ def build(context: Context) -> Built:
         else:
             given = _given(context)
             hired = {
-                model: stack.enter_context(assistants.hire(context, model))
+                model: stack.enter_context(annotator.hire(context, model))
                 for model in dict.fromkeys((options.assistant, options.base, options.solver))
                 if model is not None
             }

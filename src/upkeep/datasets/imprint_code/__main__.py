@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from upkeep.building.reading import Faults
 from upkeep.datasets.imprint_code import find, sources
-from upkeep.datasets.reading import Faults
 
 
 def main() -> None:

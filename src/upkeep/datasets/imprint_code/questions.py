@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from upkeep.building import leaks
+from upkeep.building.assistant import Assistant, Step
+from upkeep.building.store import Item
 from upkeep.contract import Pair
-from upkeep.datasets import leaks
-from upkeep.datasets.assistant import Assistant, Step
 from upkeep.datasets.imprint_code import steps
 from upkeep.datasets.imprint_code.features import PARAMETER, PLURALS, Feature
 from upkeep.datasets.imprint_code.sources import UsageSnippet
 from upkeep.datasets.imprint_code.steps import MASK
-from upkeep.datasets.store import Item
 
 T = TypeVar("T")
 

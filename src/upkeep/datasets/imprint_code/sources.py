@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from upkeep.datasets import reading
+from upkeep.building import reading
+from upkeep.building.reading import Distinct, Faults
 from upkeep.datasets.imprint_code.notes import READERS, Block
-from upkeep.datasets.reading import Distinct, Faults
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, convert, load
 

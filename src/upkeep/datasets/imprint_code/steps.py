@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from upkeep.building.assistant import GREEDY, Step
 from upkeep.contract import Sampling
-from upkeep.datasets.assistant import GREEDY, Step
 from upkeep.datasets.imprint_code.features import Kind
 
 MASK = "<MASK>"

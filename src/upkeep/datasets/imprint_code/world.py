@@ -13,11 +13,11 @@ from random import Random
 
 import msgspec
 
-from upkeep.datasets.assistant import Scripted
+from upkeep.building.assistant import Scripted
+from upkeep.building.names import Names
 from upkeep.datasets.imprint_code import steps
 from upkeep.datasets.imprint_code.features import CLASS, FUNCTION, METHOD, PARAMETER
 from upkeep.datasets.imprint_code.sources import Pull, UsageSnippet
-from upkeep.datasets.names import Names
 
 VERBS = [
     "sorts",

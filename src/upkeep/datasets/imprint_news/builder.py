@@ -12,9 +12,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from upkeep.building import annotator, assistant, embedding, leaks, store
+from upkeep.building.assistant import Assistant
+from upkeep.building.names import Names
+from upkeep.building.store import Built, Context, Item
+from upkeep.building.tokens import Tokens
 from upkeep.contract import Pair
-from upkeep.datasets import assistant, embedding, leaks, store
-from upkeep.datasets.assistant import Assistant
 from upkeep.datasets.imprint_news import corpus as corpora
 from upkeep.datasets.imprint_news import families, world
 from upkeep.datasets.imprint_news.cheating import fair, unambiguous
@@ -22,9 +25,6 @@ from upkeep.datasets.imprint_news.corpus import Article, Corpus, Encyclopedia
 from upkeep.datasets.imprint_news.families import Candidate
 from upkeep.datasets.imprint_news.sampling import apportion
 from upkeep.datasets.imprint_news.steps import PAIRS
-from upkeep.datasets.names import Names
-from upkeep.datasets.store import Built, Context, Item
-from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
 
 SLICES = (
@@ -123,7 +123,7 @@ def build(context: Context) -> Built:
     relations = context.given("relations")
     known = corpora.files_at(relations) if relations else []
     pages = corpora.read(files, options.longest, context.faults)
-    hired = assistant.hire(context, options.assistant)
+    hired = annotator.hire(context, options.assistant)
     return _build(context, options, tokens, pages, corpora.in_files(known), hired, context.inputs([*files, *known]))
 
 

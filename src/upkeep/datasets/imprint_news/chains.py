@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from upkeep.datasets import leaks
+from upkeep.building import leaks
 
 TIMELESS = ""
 """The date of a fact from the encyclopedia: before all others."""

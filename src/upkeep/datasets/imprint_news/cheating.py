@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from upkeep.datasets import leaks
-from upkeep.datasets.assistant import Assistant, Step
+from upkeep.building import leaks
+from upkeep.building.assistant import Assistant, Step
 from upkeep.datasets.imprint_news.corpus import Corpus
 from upkeep.datasets.imprint_news.families import Candidate
 from upkeep.datasets.imprint_news.steps import AGREES, BLIND, WITH_CONTEXT, Asked, Graded

@@ -13,13 +13,13 @@ from typing import get_args
 import msgspec
 import numpy as np
 
+from upkeep.building import leaks, reading
+from upkeep.building.assistant import Assistant
+from upkeep.building.reading import Faults
+from upkeep.building.store import Stream
+from upkeep.building.tokens import Tokens, split
 from upkeep.contract import FaultKind, FaultPolicy
-from upkeep.datasets import leaks, reading
-from upkeep.datasets.assistant import Assistant
 from upkeep.datasets.imprint_news.steps import CLEAN, Page, Story
-from upkeep.datasets.reading import Faults
-from upkeep.datasets.store import Stream
-from upkeep.datasets.tokens import Tokens, split
 from upkeep.errors import UpkeepError
 
 STREAM = "news"

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from upkeep.datasets import leaks
-from upkeep.datasets.assistant import Assistant
+from upkeep.building import leaks
+from upkeep.building.assistant import Assistant
+from upkeep.building.reading import Faults
 from upkeep.datasets.imprint_news import steps
 from upkeep.datasets.imprint_news.chains import Graph, Link, Path
 from upkeep.datasets.imprint_news.corpus import Corpus, Encyclopedia, Relation, leaders, relations, written
 from upkeep.datasets.imprint_news.sampling import apportion
-from upkeep.datasets.reading import Faults
 
 T = TypeVar("T")
 

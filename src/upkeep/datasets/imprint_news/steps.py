@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from upkeep.building.assistant import Step
 from upkeep.contract import Sampling
-from upkeep.datasets.assistant import Step
 
 YesNo = Literal["yes", "no"]
 

@@ -13,12 +13,12 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any, Literal
 
-from upkeep.datasets import leaks
-from upkeep.datasets.assistant import Scripted
+from upkeep.building import leaks
+from upkeep.building.assistant import Scripted
+from upkeep.building.names import Names
+from upkeep.building.reading import Faults
 from upkeep.datasets.imprint_news import families, steps
 from upkeep.datasets.imprint_news.corpus import Raw, Relation, written
-from upkeep.datasets.names import Names
-from upkeep.datasets.reading import Faults
 from upkeep.errors import UpkeepError
 
 START = date(2026, 2, 2)

@@ -18,14 +18,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from upkeep.datasets import assistant, store, tokens
-from upkeep.datasets.assistant import Assistant
+from upkeep.building import annotator, assistant, store, tokens
+from upkeep.building.assistant import Assistant
+from upkeep.building.names import Names
+from upkeep.building.store import Built, Context, Item, Stream
+from upkeep.building.tokens import Tokens
 from upkeep.datasets.imprint_personal import releases, world
 from upkeep.datasets.imprint_personal.families import FAMILIES, Author, Draft, best_turn
 from upkeep.datasets.imprint_personal.releases import Fact, Persona, written
-from upkeep.datasets.names import Names
-from upkeep.datasets.store import Built, Context, Item, Stream
-from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
 
 RELEASES = ("personamem_v2", "horizonbench")
@@ -112,7 +112,7 @@ def _hired(context: Context, options: Options) -> AbstractContextManager[Assista
             expected="the id of a model of models/",
             found="null",
         )
-    return assistant.hire(context, options.assistant)
+    return annotator.hire(context, options.assistant)
 
 
 def _read(context: Context, options: Options, measure: Tokens, paths: Mapping[str, Path]) -> releases.Read:

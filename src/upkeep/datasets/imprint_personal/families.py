@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
+from upkeep.building import leaks
+from upkeep.building.assistant import Assistant
 from upkeep.contract import Pair
-from upkeep.datasets import leaks
-from upkeep.datasets.assistant import Assistant
 from upkeep.datasets.imprint_personal import steps
 from upkeep.datasets.imprint_personal.releases import Fact, Persona, overlap
 from upkeep.datasets.imprint_personal.steps import AFFORDANCES, OPTIONS, Frame

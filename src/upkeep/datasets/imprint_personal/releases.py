@@ -18,10 +18,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from upkeep.datasets import leaks
+from upkeep.building import leaks
+from upkeep.building.reading import Distinct, Faults, iso_date, text, usable
+from upkeep.building.tokens import Tokens
 from upkeep.datasets.imprint_personal.tables import files, rows, within
-from upkeep.datasets.reading import Distinct, Faults, iso_date, text, usable
-from upkeep.datasets.tokens import Tokens
 from upkeep.errors import UpkeepError
 
 Hidden = Literal["", "forget", "sensitive", "untold"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from upkeep.datasets.assistant import Step
+from upkeep.building.assistant import Step
 
 AFFORDANCES = ("meal", "schedule", "trip", "writing", "support")
 """Tasks that facts bear on: choosing a meal, a time, a journey, help with writing, a way to support somebody."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from upkeep.datasets.reading import Faults, open_packed, records, whole
+from upkeep.building.reading import Faults, open_packed, records, whole
 from upkeep.errors import UpkeepError
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")

@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from upkeep.datasets import leaks
+from upkeep.building import leaks
+from upkeep.building.names import Names
 from upkeep.datasets.imprint_personal import steps
 from upkeep.datasets.imprint_personal.steps import OPTIONS, Frame
-from upkeep.datasets.names import Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from upkeep.building import leaks, store
+from upkeep.building.store import Built, Context, Stream
 from upkeep.contract import Pair
-from upkeep.datasets import leaks, store
 from upkeep.datasets.prelude import library, release, world
 from upkeep.datasets.prelude.library import Shelf, Text
 from upkeep.datasets.prelude.release import CONSISTENT, LABELS, UNKNOWN, Entry
-from upkeep.datasets.store import Built, Context, Stream
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, read_yaml
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upkeep.datasets import leaks, prose, reading, tokens
-from upkeep.datasets.reading import Faults
+from upkeep.building import leaks, prose, reading, tokens
+from upkeep.building.reading import Faults
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, read_yaml
 

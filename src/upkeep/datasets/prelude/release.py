@@ -15,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from upkeep.datasets import leaks
-from upkeep.datasets.reading import Distinct, Faults, usable
+from upkeep.building import leaks
+from upkeep.building.reading import Distinct, Faults, usable
 from upkeep.errors import UpkeepError
 
 CONSISTENT, CONTRADICT = "consistent", "contradict"

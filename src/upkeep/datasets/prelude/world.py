@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from upkeep.datasets.names import Names, is_held_out
+from upkeep.building.names import Names, is_held_out
 from upkeep.datasets.prelude.release import CONSISTENT, CONTRADICT
 
 

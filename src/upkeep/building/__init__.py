@@ -1,0 +1,1 @@
+"""What the builders of datasets share."""

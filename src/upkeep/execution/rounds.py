@@ -1,0 +1,232 @@
+"""Which documents and probes a container is given, round by round.
+
+A round holds one interval of one stream, or of several streams where one has too few probes to fill a batch. The next
+one is sent when every probe of this one is answered, so a document is in the container when it has arrived, not before.
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from upkeep.contract import DatasetCard, Document, Gold, Pair, Probe, Round
+from upkeep.errors import UpkeepError
+from upkeep.validate import Answers
+
+MIN_PROBES = 64
+"""Streams are packed together until a round has so many probes."""
+MAX_DOCUMENTS = 20_000
+MAX_CHARACTERS = 64 * 2**20
+"""Of the documents of a round. Where more have arrived, rounds without a probe bring them first: a line of JSON is held
+in memory whole, several times over."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A built dataset, as the host feeds it. Rows are in order of stream, then position."""
+
+    folder: Path
+    documents: Sequence[Document]
+    probes: Sequence[Probe]
+
+    @classmethod
+    def read(cls, folder: Path) -> Corpus:
+        """Read a dataset's folder.
+
+        Raises:
+            UpkeepError: a file is missing or unreadable, or a probe is asked in a stream that has no documents.
+        """
+        documents = [
+            Document(id=i, stream=s, position=p, timestamp=t, text=x)
+            for i, s, p, t, x in _rows(folder, "documents", "document_id", "stream", "position", "timestamp", "text")
+        ]
+        columns = ("probe_id", "question_id", "stream", "position", "question", "options", "form")
+        probes = [
+            Probe(id=i, question_id=q, stream=s, position=p, question=x, options=o, form=f)
+            for i, q, s, p, x, o, f in _rows(folder, "probes", *columns)
+        ]
+        return cls(folder, documents, probes)
+
+    @functools.cached_property
+    def streams(self) -> dict[str, tuple[int, int]]:
+        """The half-open range of the documents of each stream, in order."""
+        ranges: dict[str, tuple[int, int]] = {}
+        for place, document in enumerate(self.documents):
+            first, last = ranges.get(document.stream, (place, place))
+            if last != place or document.position != place - first:
+                raise UpkeepError(
+                    f"documents out of order: {document.id!r}",
+                    where=self.folder / "documents.parquet",
+                    expected="rows in order of stream and position, positions from 0 without gaps",
+                    found=f"stream {document.stream!r}, position {document.position}",
+                    remedy="build the dataset again",
+                )
+            ranges[document.stream] = first, place + 1
+        return ranges
+
+    def arrived(self, stream: str, position: int) -> tuple[int, int]:
+        """The half-open range of the documents of a stream up to a position."""
+        first, last = self.streams.get(stream, (0, 0))
+        if not 0 <= position < last - first:
+            raise UpkeepError(
+                f"no document at position {position} of stream {stream!r}",
+                where=self.folder / "probes.parquet",
+                expected=f"0 to {last - first - 1}",
+                remedy="build the dataset again",
+            )
+        return first, first + position + 1
+
+    def answers(self, trials: int) -> Answers:
+        """What the predictions of a cell on this dataset must be."""
+        reach = [self.arrived(probe.stream, probe.position) for probe in self.probes]
+        return Answers(
+            [probe.id for probe in self.probes],
+            trials,
+            [document.id for document in self.documents],
+            array("q", [first for first, _ in reach]),
+            array("q", [end for _, end in reach]),
+        )
+
+    def gold(self, sees: Literal["documents", "evidence", "answers"]) -> list[Gold] | None:
+        """What of the answer key a method is given, in the order of the probes."""
+        if sees == "documents":
+            return None
+        key = {
+            i: Gold(probe_id=i, answers=a, outdated=o, evidence=e, context=c)
+            for i, a, o, e, c in _rows(self.folder, "gold", "probe_id", "answers", "outdated", "evidence", "context")
+        }
+        gold = [key[probe.id] for probe in self.probes]
+        if sees == "answers":
+            return gold
+        return [msgspec.structs.replace(row, answers=[], outdated=[]) for row in gold]
+
+
+def worked_examples(folder: Path, card: DatasetCard) -> list[Pair]:
+    """The worked examples of a built dataset, for the prompts of its cells."""
+    from upkeep.normal_form import read_examples
+
+    return read_examples(folder, card)
+
+
+def _rows(folder: Path, name: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+    import polars as pl
+
+    from upkeep.normal_form import read_table
+
+    table = read_table(folder, name)
+    if "context" in columns and "context" not in table.columns:
+        table = table.with_columns(context=pl.lit([], pl.List(pl.String)))
+    return table.select(columns).iter_rows()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round, by places in the corpus."""
+
+    documents: tuple[int, ...]
+    """Those that arrive."""
+    probes: tuple[int, ...]
+
+
+def answering(corpus: Corpus, min_probes: int = MIN_PROBES, min_streams: int = 1) -> list[Step]:
+    """The rounds in which all probes are asked: an interval of one stream each, of further streams while there are
+    fewer than `min_probes`, or fewer streams than `min_streams`. A stream that is begun is in every round until its
+    last probe."""
+    begun = dict.fromkeys((probe.stream for probe in corpus.probes), 0)
+    intervals: dict[str, dict[int, list[int]]] = {stream: {} for stream in begun}
+    for place, probe in enumerate(corpus.probes):
+        intervals[probe.stream].setdefault(probe.position, []).append(place)
+    lanes = []
+    for stream, probes_at in intervals.items():
+        lane, sent = [], corpus.streams.get(stream, (0, 0))[0]
+        for position in sorted(probes_at):
+            _, end = corpus.arrived(stream, position)
+            lane.append(Step(tuple(range(sent, end)), tuple(probes_at[position])))
+            sent = end
+        lanes.append(lane)
+    return _pack(lanes, min_probes, min_streams)
+
+
+def _pack(lanes: list[list[Step]], min_probes: int, min_lanes: int) -> list[Step]:
+    """Merge the steps of several lanes: as many lanes side by side as fill a step, each in its own order."""
+    pending, active, packed = deque(map(iter, lanes)), list[Iterator[Step]](), list[Step]()
+    while True:
+        ready, active, steps, size = deque(active), [], list[Step](), 0
+        while ready or (pending and (size < min_probes or len(steps) < min_lanes)):
+            lane = ready.popleft() if ready else pending.popleft()
+            if (step := next(lane, None)) is not None:
+                active.append(lane)
+                steps.append(step)
+                size += len(step.probes)
+        if not steps:
+            return packed
+        packed.append(Step(tuple(d for s in steps for d in s.documents), tuple(p for s in steps for p in s.probes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A round to send, and the keys of the records that must be on disk before the next one."""
+
+    round: Round
+    keys: tuple[int, ...]
+
+
+def tasks(
+    corpus: Corpus,
+    trials: int,
+    done: Sequence[int],
+    gold: Sequence[Gold] | None = None,
+    min_streams: int = 1,
+    min_probes: int = MIN_PROBES,
+) -> Iterator[Task]:
+    """The rounds of a cell, in order, from the first document on. Documents come in the same portions whatever is done
+    already, for a method may work on those that arrive together; where they are many, in rounds before the probes.
+
+    Args:
+        done: for each key (probe * trials + trial) whether its prediction is there; it is not asked for again.
+        gold: the answer key as far as the method sees it, in the order of the probes.
+        min_streams: streams side by side at least.
+    """
+    for step in answering(corpus, min_probes, min_streams):
+        *earlier, documents = bounded(corpus.documents[place] for place in step.documents)
+        for some in earlier:
+            yield Task(Round(documents=some, probes=[]), ())
+        keys = {place: range(place * trials, (place + 1) * trials) for place in step.probes}
+        asked = [place for place in step.probes if not all(done[key] for key in keys[place])]
+        probes = [corpus.probes[place] for place in asked]
+        told = [
+            (probe.id, trial)
+            for place, probe in zip(asked, probes, strict=True)
+            for trial in range(trials)
+            if done[place * trials + trial]
+        ]
+        yield Task(
+            Round(
+                documents=documents,
+                probes=probes,
+                gold=[gold[place] for place in asked] if gold is not None else [],
+                done=told,
+            ),
+            tuple(key for place in asked for key in keys[place]),
+        )
+
+
+def bounded(documents: Iterable[Document]) -> list[list[Document]]:
+    """Documents in runs of at most `MAX_DOCUMENTS`, and of at most `MAX_CHARACTERS` where a run has more than one. One
+    run at least, which may be empty."""
+    runs: list[list[Document]] = [[]]
+    size = 0
+    for document in documents:
+        if runs[-1] and (len(runs[-1]) == MAX_DOCUMENTS or size + len(document.text) > MAX_CHARACTERS):
+            runs.append([])
+            size = 0
+        runs[-1].append(document)
+        size += len(document.text)
+    return runs

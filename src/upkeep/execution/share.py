@@ -1,0 +1,227 @@
+"""An engine in a container of its own, which the cells of a batch use one after the other.
+
+Loading a large model takes longer than many a cell; so it is loaded once, when there is first something to ask it. Only
+the gateway reaches it (`upkeep.gateway.cells`), through a Unix socket in a folder of the host's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from upkeep.contract import CellDescription, Resources, Role
+from upkeep.errors import UpkeepError
+from upkeep.execution.runtimes import Handle, Launch, Prepared
+from upkeep.gateway.cells import SOCKET
+from upkeep.gateway.record import Replies
+from upkeep.machine.scratch import Scratch, place_for_socket
+
+POLL_S = 0.02
+LOSS_S = 5.0
+"""How long an engine whose cell has failed may take to end, if it is to be blamed."""
+END_S = 20.0
+"""What an engine is given to end by itself."""
+
+
+class Starter(Protocol):
+    """What is needed of a runtime."""
+
+    def prepare(self, method: str | None, engine: str) -> Prepared: ...
+
+    def path_of(self, role: str, path: Path) -> str: ...
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle: ...
+
+    def explain(self, status: int, resources: Resources, starved: bool | None = None) -> str: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The engine that a cell needs."""
+
+    description: CellDescription
+    """The cell's; its engine settings and its model are the engine's."""
+    weights: Path | None
+    """None where a package of the image carries them."""
+    image: str
+    """What serves it: a folder of `containers/`."""
+    resources: Resources
+    gpus: int
+    module: str = "upkeep.serving.serve"
+    """What serves it."""
+
+    def same_engine(self, other: Wanted) -> bool:
+        """Whether one engine serves both."""
+        mine, yours = self.description, other.description
+        ours, theirs = (self.image, self.module, self.weights), (other.image, other.module, other.weights)
+        return (mine.engine, mine.model_spec, *ours) == (yours.engine, yours.model_spec, *theirs)
+
+
+class SharedEngines:
+    """The engines that the cells of a batch share, by role. Use as a context manager.
+
+    Args:
+        name: of their containers, after the role.
+        log: takes what the reader prints; those of other roles have their own beside it.
+        patience_s: how long one may take to load.
+    """
+
+    def __init__(self, name: str, runtime: Starter, log: Path, patience_s: float = 3600.0) -> None:
+        self._name, self._runtime, self._log, self._patience = name, runtime, log, patience_s
+        self._stack = contextlib.ExitStack()
+        self._engines: dict[Role, SharedEngine] = {}
+
+    def __enter__(self) -> SharedEngines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def of(self, role: Role) -> SharedEngine:
+        """The engine of a role; none is started by that."""
+        if role not in self._engines:
+            log = self._log if role == "reader" else self._log.with_name(f"{self._log.stem}.{role}.log")
+            engine = SharedEngine(f"{role}-{self._name}", self._runtime, log, self._patience)
+            self._engines[role] = self._stack.enter_context(engine)
+        return self._engines[role]
+
+
+class SharedEngine:
+    """Started when the first cell needs it, and again where it has died. Use as a context manager."""
+
+    def __init__(self, name: str, runtime: Starter, log: Path, patience_s: float = 3600.0) -> None:
+        """Args:
+        name: of its container.
+        log: takes what it prints.
+        patience_s: how long it may take to load the model.
+        """
+        self.name, self.log = name, log
+        self._runtime, self._patience = runtime, patience_s
+        self._wanted: Wanted | None = None
+        self._handle: Handle | None = None
+        self.prepared: Prepared | None = None
+        """What it runs in, or ran in before it ended."""
+        self._made = Scratch(place_for_socket(f"99/{SOCKET}"))
+        self._scratch = self._made.path
+        self._scratch.chmod(0o755)
+        self._starts = 0
+        self._replies: Replies | None = None
+
+    def __enter__(self) -> SharedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._made.close()
+        if self._replies is not None:
+            self._replies.close()
+
+    def replies(self, record: Path, parts: dict[str, str], model: str) -> Replies:
+        """The kept replies of the engine that `parts` describe."""
+        if self._replies is None or self._replies.parts != parts:
+            if self._replies is not None:
+                self._replies.close()
+            self._replies = Replies(record, parts, model)
+        self._replies.refresh()
+        return self._replies
+
+    def folder(self, wanted: Wanted, given_up: Callable[[], bool] = lambda: False) -> Path:
+        """The folder with the socket of the engine that a cell needs, which is ready to answer.
+
+        Args:
+            given_up: whether nobody waits for it any more.
+
+        Raises:
+            UpkeepError: it does not start, with the end of what it printed; or nobody waits any more.
+        """
+        if self._wanted is None or not self._wanted.same_engine(wanted) or self._ended():
+            self._stop()
+            self._start(wanted, given_up)
+        return self._output
+
+    def _ended(self) -> bool:
+        return self._handle is None or self._handle.poll() is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the engine that cells were given has ended, or ends at this moment."""
+        if self._handle is None:
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._handle.process.wait(LOSS_S)
+        return self._ended()
+
+    def _start(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
+        self.prepared = self._runtime.prepare(None, wanted.image)
+        self._starts += 1
+        self._output = self._scratch / str(self._starts)
+        self._output.mkdir()
+        place = self._runtime.path_of("output", self._output)
+        cell = self._scratch / f"cell-{self._starts}"
+        cell.mkdir(mode=0o755)
+        description = msgspec.structs.replace(
+            wanted.description,
+            model_path=None if wanted.weights is None else self._runtime.path_of("model", wanted.weights),
+            output=place,
+            socket=f"{place}/{SOCKET}",
+        )
+        (cell / "cell.json").write_bytes(msgspec.json.encode(description))
+        (cell / "cell.json").chmod(0o644)
+        self._wanted = wanted
+        self._handle = self._runtime.start(
+            self.prepared,
+            Launch(
+                name=self.name,
+                inputs={"cell": cell} | ({} if wanted.weights is None else {"model": wanted.weights}),
+                output=self._output,
+                log=self.log,
+                resources=wanted.resources,
+                gpus=wanted.gpus,
+                arguments=("-m", wanted.module, f"{self._runtime.path_of('cell', cell)}/cell.json"),
+            ),
+        )
+        self._await(wanted, given_up)
+
+    def _await(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
+        """Wait until the socket is there, which is when the model is loaded."""
+        assert self._handle is not None
+        deadline = time.monotonic() + self._patience
+        while not os.path.lexists(self._output / SOCKET):
+            if (status := self._handle.poll()) is not None:
+                self._handle.wait()
+                reason = self._runtime.explain(status, wanted.resources, self._handle.starved)
+                raise UpkeepError(
+                    f"the engine of {wanted.description.model!r} did not start",
+                    where=self.log,
+                    found=f"{reason}\n{self._handle.tail(15)}",
+                    kind="engine",
+                )
+            if given_up():
+                raise UpkeepError(f"nobody waits for the engine of {wanted.description.model!r}", kind="interrupted")
+            if time.monotonic() > deadline:
+                raise UpkeepError(
+                    f"the engine of {wanted.description.model!r} did not start in {self._patience:g} s",
+                    where=self.log,
+                    found=self._handle.tail(15),
+                    kind="engine",
+                )
+            time.sleep(POLL_S)
+
+    def _stop(self) -> None:
+        if self._handle is None:
+            return
+        handle, self._handle = self._handle, None
+        with contextlib.suppress(OSError):
+            handle.stdin.close()
+        try:
+            handle.wait(END_S)
+        except subprocess.TimeoutExpired:
+            handle.kill()

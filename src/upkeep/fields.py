@@ -1,0 +1,164 @@
+"""Which fields of the records enter an identity, and how."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from upkeep.contract import ModelSpec
+from upkeep.files import digest
+
+Fields = dict[str, Literal["in", "out", "content"]]
+"""How a record's fields enter an identity: as they are; not at all; or by the content that they lead to."""
+
+DESCRIPTION: Fields = {
+    "task": "in",
+    "dataset": "in",
+    "method": "in",
+    "variant": "in",
+    "model": "in",
+    "parameters": "in",
+    "command": "in",
+    "aliases": "in",
+    "one_at_a_time": "in",
+    "max_calls": "in",
+    "model_spec": "content",
+    "model_path": "content",
+    "writer_spec": "content",
+    "writer_socket": "out",
+    "embedder_spec": "content",
+    "embedder_socket": "out",
+    "engine": "in",
+    "trials": "in",
+    "seed": "in",
+    "chunk_tokens": "in",
+    "prompt": "in",
+    "prompt_text": "in",
+    "examples": "content",
+    "output": "out",
+    "pairs": "content",
+    "socket": "out",
+}
+MODEL: Fields = {
+    "label": "out",
+    "summary": "out",
+    "role": "in",
+    "source": "content",
+    "location": "content",
+    "revision": "content",
+    "sha256": "content",
+    "context_length": "in",
+    "engine": "in",
+    "dtype": "in",
+    "endpoint": "content",
+    "gpus": "in",
+    "nodes": "in",
+    "parameters_b": "out",
+    "active_b": "out",
+    "attention": "out",
+    "resources": "out",
+    "sampling": "in",
+    "chat_template": "in",
+    "thinking": "in",
+    "thinking_tags": "in",
+    "template_options": "in",
+    "tool_calls": "in",
+    "rope_scaling": "in",
+    "query_prefix": "in",
+    "document_prefix": "in",
+    "cutoff": "out",
+    "licence": "out",
+    "trained": "out",
+    "extra": "content",
+}
+ENDPOINT: Fields = {
+    "model": "in",
+    "key": "out",
+    "price": "out",
+    "requests_per_minute": "out",
+    "tokens_per_minute": "out",
+    "max_in_flight": "out",
+    "timeout_s": "out",
+    "retries": "out",
+    "tokens_per_byte": "in",
+    "fields": "in",
+    "omit": "in",
+    "limit_field": "in",
+    "answers_as": "in",
+}
+CONFIG: Fields = {
+    "suite": "content",
+    "model": "out",
+    "runtime": "out",
+    "cells_per_job": "out",
+    "budget": "out",
+    "base_image": "out",
+    "results": "out",
+    "cache": "out",
+    "data": "content",
+    "prompts": "content",
+    "models": "content",
+    "offline": "out",
+    "fresh": "out",
+    "verify": "out",
+    "proxy": "out",
+}
+METHOD: Fields = {
+    "label": "out",
+    "papers": "out",
+    "summary": "out",
+    "reference": "out",
+    "variants": "content",
+    "settings": "out",
+    "supervision": "out",
+    "command": "content",
+    "aliases": "content",
+    "one_at_a_time": "content",
+    "max_calls": "content",
+    "model": "content",
+    "embedder": "content",
+    "embedder_gpu": "content",
+    "sees": "in",
+    "trains": "content",
+    "streams": "in",
+    "resources": "content",
+}
+DATASET: Fields = {
+    "label": "out",
+    "summary": "out",
+    "paper": "out",
+    "source": "out",
+    "licence": "out",
+    "builder": "in",
+    "options": "in",
+    "url": "in",
+    "revision": "in",
+    "sha256": "in",
+    "faults": "in",
+    "published": "out",
+    "stands_for": "out",
+    "prompt": "content",
+    "equivalence": "out",
+    "metrics": "out",
+}
+
+
+def part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[str, Any] | None:
+    """A record's fields of some kinds, as plain values."""
+    if record is None:
+        return None
+    values = msgspec.to_builtins(record)
+    if isinstance(record, ModelSpec) and record.endpoint is not None:
+        values["endpoint"] = part(record.endpoint, ENDPOINT, "in")
+    return {name: values[name] for name, kind in fields.items() if kind in kinds}
+
+
+def plain(value: object) -> str:
+    """A value as text, the same whatever the order of keys."""
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def endpoint_content(spec: ModelSpec) -> str:
+    """Hash of what stands for the weights of a model behind an endpoint: where it is and how it is asked."""
+    return digest(part(spec, MODEL, "content"))

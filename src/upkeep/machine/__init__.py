@@ -1,0 +1,1 @@
+"""What the suite asks of the machine that it runs on: processes and their ends, limits, scratch folders."""

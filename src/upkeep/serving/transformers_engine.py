@@ -1,0 +1,382 @@
+"""The transformers engine, on a CPU or a GPU: prompts one at a time with exact reuse of the latest prefix, answers in
+lanes.
+
+Floating-point sums depend on the shapes they are computed in. So that an answer is the same, bit by bit, whether its
+prefix was in the cache or not, a prompt is always computed in the same steps: segment by segment, and where segments
+begin depends on the prompt alone (`upkeep.cell.tokens`). The cache holds the latest prompt and is cut back only to
+the beginning of a segment.
+
+The tokens of answers are computed for `LANES` sequences at a time, for a small model spends most of a step outside of
+sums. A step always has that many rows, empty ones too, no row of a product depends on another one (the engine looks
+whether that is so when it starts), and each sequence attends to its own keys by itself. Which sequences are decoded
+alone depends on the model and their own lengths. So order, resuming and other probes never change an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import Cache, DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from upkeep.cell.interface import GeneratedToken
+from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
+from upkeep.cell.tokens import ChatTokens, Segment, shared_segments
+from upkeep.contract import EngineSettings, ModelSpec
+from upkeep.serving.lanes import LANE_TOKENS, LANES
+from upkeep.serving.sampling import Constraint, Sampler
+
+GROWTH = 1024
+"""Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
+SCORED_TOKENS = 256
+"""Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
+LANED = frozenset({"llama", "qwen2", "qwen3"})
+"""Types of models whose attention hands keys on as the cache gives them, and whose rows share no expert."""
+MOVING = frozenset({"dynamic", "longrope"})
+"""Types of rotary positions that depend on the longest sequence of a step."""
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values of one layer in buffers with room to spare: appending copies the new tokens alone, cropping
+    nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count.
+
+    Args:
+        most: tokens that it holds at most; None for any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.length, self.most = 0, most
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        end = self.length + key_states.shape[-2]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = (x.new_empty((*x.shape[:2], 0, x.shape[3])) for x in (key_states, value_states))
+        if end > self.keys.shape[2]:
+            room = -(-max(end, 2 * self.keys.shape[2]) // GROWTH) * GROWTH
+            room = min(room, self.most or room)
+            self.keys, self.values = (self._grown(x, room) for x in (self.keys, self.values))
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def copy(self, other: GrowingLayer) -> None:
+        """Hold what `other` holds."""
+        self.length = 0
+        self.update(other.keys[:, :, : other.length], other.values[:, :, : other.length])
+
+    def _grown(self, old: torch.Tensor, room: int) -> torch.Tensor:
+        new = old.new_empty((*old.shape[:2], room, old.shape[3]))
+        new[:, :, : self.length] = old[:, :, : self.length]
+        return new
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+class LaneLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values of one layer in all lanes. A step adds a row to each that is in use, and gets them as lists with
+    None for the others.
+
+    Args:
+        used: which lanes are in use; changes from step to step.
+    """
+
+    def __init__(self, used: Sequence[bool]) -> None:
+        super().__init__()
+        self.lanes = [GrowingLayer(LANE_TOKENS) for _ in range(LANES)]
+        self._used = used
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        held: list[Any] = [
+            lane.update(key_states[n : n + 1], value_states[n : n + 1]) if used else (None, None)
+            for n, (lane, used) in enumerate(zip(self.lanes, self._used, strict=True))
+        ]
+        return [keys for keys, _ in held], [values for _, values in held]
+
+    def get_seq_length(self) -> int:
+        return 0  # it has no one length: positions come with each step
+
+
+def attend(
+    module: torch.nn.Module, query: torch.Tensor, key: Any, value: Any, attention_mask: Any, **options: Any
+) -> tuple[torch.Tensor, None]:
+    """Attention as `sdpa`; where keys are those of lanes, one lane after the other."""
+    if isinstance(key, torch.Tensor):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
+    rows = [
+        query.new_zeros(1, 1, query.shape[1], query.shape[3])
+        if keys is None
+        else sdpa_attention_forward(module, query[n : n + 1], keys, values, None, **options)[0]
+        for n, (keys, values) in enumerate(zip(key, value, strict=True))
+    ]
+    return torch.cat(rows), None
+
+
+AttentionInterface.register("lanes", attend)
+AttentionMaskInterface.register("lanes", sdpa_mask)
+
+
+@dataclass(slots=True)
+class Running:
+    """A sequence that is being decoded."""
+
+    request: Generate
+    sampler: Sampler
+    stop_ids: frozenset[int]
+    cached: int
+    """Tokens of the prompt that were reused."""
+    tokens: ChatTokens
+    constraint: Constraint | None
+    told: list[GeneratedToken] = field(default_factory=list)
+
+    def saw(self, logits: torch.Tensor) -> Generated | ValueError | None:
+        """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence, or why there is
+        none."""
+        generated, options = self.sampler.generated, self.request.options
+        if self.constraint is None:
+            token = self.sampler.pick(logits)
+        else:
+            try:
+                logits = self.constraint.permitted(logits)
+                token = self.sampler.pick(logits)
+                self.constraint.take(token)
+            except ValueError as error:
+                return error
+        if options.top_logprobs:
+            self.told.append(self._told(logits, token))
+        if token in self.stop_ids or (options.stop and self.tokens.stops(options.stop)(generated)):
+            return Generated(generated, "stop", self.cached, self.told)
+        if len(generated) == self.request.sampling.max_tokens:
+            return Generated(generated, "length", self.cached, self.told)
+        return None
+
+    def _told(self, logits: torch.Tensor, token: int) -> GeneratedToken:
+        known = logits.float().log_softmax(-1)
+        values, ids = (found.tolist() for found in known.topk(self.request.options.top_logprobs))
+        top = tuple((self.tokens.token(i), value) for value, i in zip(values, ids, strict=True) if value > -math.inf)
+        return GeneratedToken(self.tokens.token(token), known[token].item(), top)
+
+    @property
+    def latest(self) -> int:
+        return self.sampler.generated[-1]
+
+    @property
+    def position(self) -> int:
+        """Of the latest token."""
+        return self.request.prompt.length + len(self.sampler.generated) - 1
+
+
+class TransformersEngine(Engine):
+    """A causal language model of the transformers library.
+
+    Args:
+        path: folder with weights and tokenizer.
+        settings: `options` takes `device` (default: `cuda` where the model asks for a GPU, else `cpu`).
+
+    Raises:
+        ValueError: the model has layers whose state cannot be cut back to a shorter prefix (linear attention, Mamba).
+    """
+
+    name = "transformers"
+    version = transformers.__version__
+
+    def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings) -> None:
+        self.chat_tokens = ChatTokens(path, spec)
+        super().__init__(self.chat_tokens, spec.context_length)
+        torch.set_num_threads(settings.threads)
+        self.device = torch.device(settings.options.get("device", "cuda" if spec.gpus else "cpu"))
+        config = AutoConfig.from_pretrained(path)
+        text_config = config.get_text_config()
+        types = set(getattr(text_config, "layer_types", None) or ())
+        if stateful := {t for t in types if "attention" not in t or "linear" in t}:
+            raise ValueError(f"{spec.label}: layers of type {sorted(stateful)} need the vllm engine")
+        if spec.rope_scaling:
+            text_config.rope_parameters = {**(text_config.rope_parameters or {}), **spec.rope_scaling}
+        rope = (getattr(text_config, "rope_parameters", None) or {}).get("rope_type")
+        laned = config.model_type in LANED and types <= {"full_attention"} and rope not in MOVING
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            path,
+            config=config,
+            dtype=getattr(torch, spec.dtype),
+            attn_implementation="lanes" if laned else "sdpa",
+            local_files_only=True,
+        )
+        self.model.to(self.device).eval()
+        self.prefix_cache = settings.prefix_cache
+        self._layers = [GrowingLayer() for _ in range(text_config.num_hidden_layers)]
+        self._cache = Cache(layers=self._layers)
+        self._held: Sequence[Segment[int]] = ()
+        """The segments whose keys and values the cache holds."""
+        self._queue: deque[Request] = deque()
+        self._used = [False] * LANES
+        self._lane_layers = [LaneLayer(self._used) for _ in self._layers]
+        self._lane_cache = Cache(layers=self._lane_layers)
+        self._lanes: list[Running | None] = [None] * LANES
+        self.lanes = LANES if laned and self._lanes_agree() else 1
+
+    def add(self, request: Request) -> None:
+        self._queue.append(request)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._queue) or any(self._lanes)
+
+    def reset(self) -> None:
+        # Keys and values that are held change no answer, but they would change what a cell counts as cached.
+        self._queue.clear()
+        self._lanes = [None] * LANES
+        self._held = ()
+        self.computed = 0
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def step(self) -> Iterable[tuple[Request, Outcome]]:
+        """Fill the lanes with the oldest requests and go on until one is answered."""
+        self._give_up()
+        finished: list[tuple[Request, Outcome]] = []
+        while self._queue and None in self._lanes and not finished:
+            request = self._queue.popleft()
+            if request.future.cancelled():
+                continue
+            outcome = self._begin(request) if isinstance(request, Generate) else self._score(request)
+            if outcome is not None:
+                finished.append((request, outcome))
+        while not finished and any(self._lanes):
+            finished += self._decode()
+        return finished
+
+    # ------------------------------------------------------------ work
+
+    def _give_up(self) -> None:
+        """Empty the lanes whose answers nobody waits for any more."""
+        for n, lane in enumerate(self._lanes):
+            if lane and lane.request.future.cancelled():
+                self.computed += lane.request.prompt.length - lane.cached
+                self._lanes[n] = None
+
+    @functools.cached_property
+    def _permitting(self) -> Any:
+        """The tokenizer as constraints read it."""
+        from llguidance.hf import from_tokenizer
+
+        words = self.model.get_output_embeddings().weight.shape[0]
+        return from_tokenizer(self.chat_tokens.tokenizer, words, eos_token=sorted(self.chat_tokens.stop_ids))
+
+    def _begin(self, request: Generate) -> Generated | ValueError | None:
+        """Compute a prompt and put it in a free lane; the answer where that ends it, or where it takes no lane."""
+        constraint = None
+        if request.options.grammar is not None:
+            try:
+                constraint = Constraint(request.options.grammar, self._permitting)
+            except ValueError as error:
+                return error
+        logits, cached = self._prefill(request.prompt.segments)
+        sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
+        running = Running(request, sampler, self.chat_tokens.stop_ids, cached, self.chat_tokens, constraint)
+        generated = running.saw(logits[-1])
+        if (
+            generated is None
+            and self.lanes == LANES
+            and request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS
+        ):
+            lane = self._lanes.index(None)
+            self._lanes[lane] = running
+            for layer, source in zip(self._lane_layers, self._layers, strict=True):
+                layer.lanes[lane].copy(source)
+            return None
+        while generated is None:
+            generated = running.saw(self._forward([running.latest], keep=1)[-1])
+        self._crop(request.prompt.length)
+        return generated
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _lanes_agree(self) -> bool:
+        """Whether a sequence gives the same bits in every lane, whatever is in the others. It does not where a machine
+        divides the work of a step among threads in the middle of a row: then sequences are decoded alone."""
+        agree = True
+        for position in range(3):
+            alike = self._step([(position, position)] * LANES)
+            agree = agree and bool((alike == alike[0]).all())
+        self._empty()
+        for position in range(3):
+            mixed = self._step([(position + (n and LANES + n), position) for n in range(LANES)])
+        self._empty()
+        return agree and bool((mixed[0] == alike[0]).all())
+
+    def _empty(self) -> None:
+        for layer in self._lane_layers:
+            for lane in layer.lanes:
+                lane.length = 0
+
+    def _decode(self) -> list[tuple[Request, Outcome]]:
+        """One more token for each lane; what is answered leaves it."""
+        logits = self._step([(lane.latest, lane.position) if lane else None for lane in self._lanes])
+        finished: list[tuple[Request, Outcome]] = []
+        for n, lane in enumerate(self._lanes):
+            if lane and (generated := lane.saw(logits[n])) is not None:
+                self._lanes[n] = None
+                finished.append((lane.request, generated))
+        return finished
+
+    def _step(self, rows: Sequence[tuple[int, int] | None]) -> torch.Tensor:
+        """Logits (lanes, vocabulary) after a token and its position for each lane; None for one that is not in use."""
+        self._used[:] = [row is not None for row in rows]
+        columns = zip(*(row or (0, 0) for row in rows), strict=True)
+        tokens, positions = (torch.tensor(column, device=self.device)[:, None] for column in columns)
+        logits: torch.Tensor = self.model(
+            input_ids=tokens, position_ids=positions, past_key_values=self._lane_cache, use_cache=True, logits_to_keep=1
+        ).logits[:, -1]
+        return logits
+
+    def _score(self, request: Score) -> list[float]:
+        """Natural log-probability of each token of the continuation, from logits in float32."""
+        logits, cached = self._prefill(request.prompt.segments)
+        self.computed += request.prompt.length - cached
+        wanted = torch.tensor(request.continuation, device=self.device, dtype=torch.long)
+        found: list[float] = []
+        for start in range(0, len(wanted), SCORED_TOKENS):
+            block = request.continuation[start : start + SCORED_TOKENS]
+            logits = torch.cat([logits[-1:], self._forward(block, keep=0)])
+            known = logits[:-1].float().log_softmax(-1)
+            found += known.gather(1, wanted[start : start + len(block), None])[:, 0].tolist()
+        self._crop(request.prompt.length)
+        return found
+
+    def _prefill(self, segments: Sequence[Segment[int]]) -> tuple[torch.Tensor, int]:
+        """Compute a prompt. Returns the last token's logits (1, vocabulary) and how many tokens were reused.
+
+        The last segment is always computed, for its logits are not kept.
+        """
+        reused = min(shared_segments(self._held, segments), len(segments) - 1) if self.prefix_cache else 0
+        cached = sum(map(len, segments[:reused]))
+        self._crop(cached)
+        self._held = ()
+        for segment in segments[reused:]:
+            logits = self._forward(segment, keep=1)
+        self._held = segments
+        return logits, cached
+
+    def _forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
+        """Logits (keep, vocabulary) after `ids`, which extend what the cache holds; `keep` 0 is all of them."""
+        tokens = torch.tensor([list(ids)], device=self.device)
+        logits: torch.Tensor = self.model(
+            input_ids=tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=keep
+        ).logits[0]
+        return logits
+
+    def _crop(self, length: int) -> None:
+        for layer in self._layers:
+            layer.length = length

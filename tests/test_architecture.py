@@ -1,0 +1,77 @@
+"""Claims about the house: what imports what, and that docs/architecture.md draws it as it is."""
+
+from __future__ import annotations
+
+import graphlib
+import importlib.util
+
+import pytest
+
+from conftest import ROOT
+
+SPEC = importlib.util.spec_from_file_location("drawn_imports", ROOT / "docs" / "imports.py")
+assert SPEC is not None and SPEC.loader is not None
+drawn = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(drawn)
+
+LONG = {
+    "building.store",
+    "catalog",
+    "cli",
+    "contract",
+    "datasets.evolveqa.steps",
+    "datasets.evolveqa.world",
+    "datasets.imprint_code.notes",
+    "datasets.imprint_code.questions",
+    "datasets.imprint_news.families",
+    "datasets.imprint_news.world",
+    "datasets.imprint_personal.families",
+    "datasets.imprint_personal.releases",
+    "datasets.imprint_personal.steps",
+    "datasets.imprint_personal.world",
+    "datasets.oaks_babi",
+    "datasets.prelude.world",
+    "execution.runtimes",
+    "execution.supervise",
+    "gateway.cells",
+    "gateway.endpoints.client",
+    "images.images",
+    "images.sif",
+    "operations.checks",
+    "operations.count",
+    "operations.monitor",
+    "operations.plan",
+    "report.tables",
+    "serving.counting",
+    "serving.pico.lessons",
+    "serving.pico.train",
+    "validate",
+}
+"""Modules that are still longer than they should be."""
+MOST = 400
+
+
+def test_no_module_imports_another_in_a_circle() -> None:
+    graphlib.TopologicalSorter(drawn.imports()).prepare()
+
+
+def test_no_package_imports_one_that_imports_it() -> None:
+    assert len(drawn.arrows()) > 10
+
+
+@pytest.mark.parametrize(("package", "allowed"), [("cell", {"cell"}), ("serving", {"cell", "serving"})])
+def test_what_runs_in_containers_imports_nothing_that_is_not_there(package: str, allowed: set[str]) -> None:
+    found = {one for name, wanted in drawn.imports().items() if drawn.part(name) == package for one in wanted}
+    assert {one for one in found if drawn.part(one) not in allowed} <= {"upkeep", "upkeep.contract"}
+
+
+def test_the_page_draws_the_imports_as_they_are_and_names_every_package() -> None:
+    page = drawn.PAGE.read_text()
+    assert drawn.PLACE.search(page)[0] == drawn.drawing()  # type: ignore[index]
+    folders = [path.name for path in (ROOT / "src/upkeep").iterdir() if (path / "__init__.py").is_file()]
+    assert all(f"\n      {name}/ " in page for name in folders), folders
+
+
+def test_the_modules_that_are_too_long_are_those_that_are_known_to_be() -> None:
+    found = {name for name, path in drawn.modules().items() if len(path.read_text().splitlines()) > MOST}
+    assert {name.removeprefix("upkeep.") for name in found} == LONG
