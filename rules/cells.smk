@@ -5,14 +5,14 @@ for batch in suite.batches:
     rule:
         name:
             f"batch {batch.name}"
-        # In the order of the suite.
-        priority: -suite.batches.index(batch)
         input:
             suite.inputs_of_batch(batch),
         output:
             update(suite.files_of_batch(batch)),
         log:
             suite.log(f"batches/{batch.name}"),
+        # In the order of the suite.
+        priority: -suite.batches.index(batch)
         conda:
             "environment.yaml"
         threads: suite.needs(batch.cells).threads
