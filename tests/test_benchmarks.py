@@ -60,7 +60,7 @@ def number(text: str) -> float:
         ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1"], 2, (0, 2, 3)),
         pytest.param(
             "chat",
-            ["--models", "tiny-vllm", "--intervals", "12", "--questions", "24", "--chunk-tokens", "250"],
+            ["--models", "tiny", "--intervals", "12", "--questions", "24", "--chunk-tokens", "250"],
             2,
             (1, 2),
             marks=pytest.mark.vllm,
