@@ -272,7 +272,7 @@ def test_files_at_a_place_of_the_user_enter_the_plans(root: Path) -> None:
     assert len({*before, *touched, *plans()}) == 6
 
 
-def test_hash_of_weights_leaves_out_what_a_downloader_hides(tmp_path: Path) -> None:
+def test_hash_of_weights_leaves_out_what_a_downloader_hides_and_what_is_written_about_them(tmp_path: Path) -> None:
     def hash_folder(folder: Path) -> str:
         return content_of({path.relative_to(folder).as_posix(): fingerprint(path) for path in files_of(folder)})
 
@@ -281,6 +281,7 @@ def test_hash_of_weights_leaves_out_what_a_downloader_hides(tmp_path: Path) -> N
     (tmp_path / ".cache/huggingface").mkdir(parents=True)
     (tmp_path / ".cache/huggingface/model.metadata").write_text("when")
     (tmp_path / ".complete").touch()
+    (tmp_path / "README.md").write_text("about it")
     assert hash_folder(tmp_path) == before
     (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
     assert hash_folder(tmp_path) != before

@@ -51,9 +51,10 @@ def content_of(files: Mapping[str, Fingerprint]) -> str:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All files under a folder but hidden ones, which are a downloader's own, in order of their names."""
+    """All files under a folder in order of their names, but hidden ones, which are a downloader's own, and pages: what
+    is written about a model is no part of what it answers."""
     paths = (p for p in folder.rglob("*") if not any(part.startswith(".") for part in p.relative_to(folder).parts))
-    return sorted(p for p in paths if p.is_symlink() or not p.is_dir())
+    return sorted(p for p in paths if p.suffix != ".md" and (p.is_symlink() or not p.is_dir()))
 
 
 def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, Weights]:
