@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from host_fakes import make_repository, write_toy
-from upkeep import identity as module
+from upkeep import fields as module
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import CellDescription, Config, DatasetSpec, Endpoint, MethodCard, ModelSpec, Resources
 from upkeep.errors import UpkeepError
@@ -79,7 +79,7 @@ def edit(root: Path, file: str, old: str, new: str) -> None:
 def test_every_field_is_classed_as_part_of_the_identity_or_not(
     record: type[msgspec.Struct], fields: module.Fields
 ) -> None:
-    assert set(fields) == set(record.__struct_fields__), "class new fields in upkeep/identity.py"
+    assert set(fields) == set(record.__struct_fields__), "class new fields in upkeep/fields.py"
 
 
 CHANGES = {
