@@ -250,7 +250,8 @@ from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.images import sif
-from upkeep.execution.runtimes import Launch, detect
+from upkeep.execution.detection import detect
+from upkeep.execution.runtimes import Launch
 
 catalog = Catalog(Path.cwd())
 runtime = detect(catalog)
@@ -570,7 +571,7 @@ from upkeep.catalog import Catalog, Cell
 from upkeep.datasets import build_dataset
 from upkeep.execution.supervise import run_cell
 from upkeep.layout import Layout
-from upkeep.weights import fetch
+from upkeep.execution.fetch import fetch
 
 catalog = Catalog(Path.cwd())
 build_dataset(catalog, "oaks_babi_mini", Layout(catalog.results).dataset("oaks_babi_mini"))

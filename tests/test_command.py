@@ -358,7 +358,7 @@ def cell_process(bench: Bench, command: Sequence[str], **more: Any) -> subproces
     (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(command=list(command), **more)))
     environment = os.environ | {"PYTHONPATH": str(SRC), "UPKEEP_METHODS": str(bench.methods)}
     return subprocess.Popen(
-        [sys.executable, "-m", "upkeep.cell", str(bench.output / "cell.json")],
+        [sys.executable, "-m", "upkeep.serving.alone", str(bench.output / "cell.json")],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
