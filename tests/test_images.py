@@ -269,7 +269,7 @@ def test_editing_cell_code_makes_new_images_and_no_new_packages(repository: Path
 
 def test_editing_the_host_makes_no_new_image(repository: Path) -> None:
     before = tags(repository)
-    append(repository / "src" / "upkeep" / "host" / "images.py")
+    append(repository / "src" / "upkeep" / "images" / "images.py")
     assert changed(before, tags(repository)) == set()
 
 
@@ -332,18 +332,18 @@ def test_an_unknown_engine_is_refused() -> None:
 
 def test_editing_code_leaves_alone_what_running_cells_import(repository: Path) -> None:
     catalog = Catalog(repository)
-    first = environments.ensure_code(catalog, "rag_bm25")
+    first = environments.ensure_code(catalog, "rag_bm25", "base")
     method = repository / "methods" / "rag_bm25" / "method.py"
     original = method.read_text()
     append(method)
-    second = environments.ensure_code(catalog, "rag_bm25")
+    second = environments.ensure_code(catalog, "rag_bm25", "base")
     assert first != second
     assert (first / "methods" / "rag_bm25" / "method.py").read_text() == original
-    assert environments.ensure_code(catalog, "rag_bm25") == second
+    assert environments.ensure_code(catalog, "rag_bm25", "base") == second
 
 
 def test_a_cell_gets_its_own_method_and_the_cell_code_and_nothing_else() -> None:
-    names = environments.code_files(Catalog(ROOT), "rag_bm25")
+    names = environments.code_files(Catalog(ROOT), "rag_bm25", "base")
     assert {"code/upkeep/__init__.py", "code/upkeep/contract.py", "methods/rag_bm25/method.py"} <= names.keys()
     assert not [
         name for name in names

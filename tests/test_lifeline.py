@@ -158,7 +158,7 @@ def test_a_process_is_gone_for_sure_only_where_it_could_be_seen() -> None:
     here, pid, start_time = me.rsplit(".", 2)
     assert not has_ended(me)
     assert has_ended(f"{here}.{pid}.{int(start_time) - 1}"), "its number was given to another"
-    process = start("print(__import__('upkeep.machine.lifeline').host.lifeline.this_process(), flush=True); input()")
+    process = start("print(__import__('upkeep.machine.lifeline').machine.lifeline.this_process(), flush=True); input()")
     assert process.stdout is not None
     other = process.stdout.readline().strip()
     process.kill()

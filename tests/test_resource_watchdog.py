@@ -1,4 +1,4 @@
-"""What bounds a cell where the kernel bounds its processes one by one: the guard over their sum, and the keeper."""
+"""What bounds a cell where the kernel bounds its processes one by one: the watchdog over their sum, and the reaper."""
 
 from __future__ import annotations
 

@@ -24,10 +24,14 @@ from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, part, plain
 from upkeep.files import digest, hash_file
 
-IMAGE_CODE = ("src/upkeep/cell", "src/upkeep/serving", "src/upkeep/contract.py")
-"""The suite's own code in every container."""
-CELL_CODE = ("src/upkeep/cell", "src/upkeep/contract.py", "src/upkeep/execution/rounds.py")
+METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract.py")
+"""The suite's own code in a method's container."""
+IMAGE_CODE = (*METHOD_CODE, "src/upkeep/serving")
+"""The same in one that has the packages of an engine."""
+CELL_CODE = (*METHOD_CODE, "src/upkeep/execution/rounds.py")
 """What a cell's own container runs, and what decides which probes are answered together."""
+BUILDERS_CODE = ("src/upkeep/datasets", "src/upkeep/building", "src/upkeep/normal_form.py")
+"""What makes datasets; which model annotates them is an option, and its replies are kept by what they are."""
 ENGINE_CODE = (
     "cell/lockstep.py",
     "cell/tokens.py",
@@ -35,6 +39,7 @@ ENGINE_CODE = (
     "serving/lanes.py",
     "serving/loading.py",
     "serving/sampling.py",
+    "serving/serve.py",
     "serving/transformers_engine.py",
     "serving/vllm_engine.py",
     "serving/vllm_small_blocks.py",
@@ -80,7 +85,8 @@ def meaning(catalog: Catalog, names: Sequence[str]) -> str:
     """Hash of what modules of the suite do: comments, layout and docstrings are no part of it, nor what the suite calls
     its modules. As in `tree`, there may be none."""
     folder = catalog.root / "src" / "upkeep"
-    return digest([_without_words(path.read_text("utf-8")) for name in names if (path := folder / name).is_file()])
+    found = [_without_words(path.read_text("utf-8")) for name in names if (path := folder / name).is_file()]
+    return digest(sorted(found))
 
 
 @functools.lru_cache(maxsize=32)
@@ -212,7 +218,7 @@ def _code(catalog: Catalog, job: Job) -> dict[str, str]:
         "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else tree(catalog, *CELL_CODE),
         "requirements": _requirements(catalog, job.method, catalog.below(job.method, job.model)),
         **({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {}),
-        **({} if isinstance(job, Training) else _served(catalog, job)),
+        **_served(catalog, job),
     }
 
 
@@ -281,7 +287,7 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     own = {k: v for k, v in catalog.config.data.items() if f"{dataset}_".startswith(f"{k.partition('.')[0]}_")}
     parts = {
         "spec": plain(part(catalog.dataset(dataset), DATASET, "in")),
-        "code": tree(catalog, "src/upkeep/datasets", "src/upkeep/building"),
+        "code": tree(catalog, *BUILDERS_CODE, without=("annotator.py",)),
         "files": tree(catalog, f"datasets/{dataset}", without=("dataset.yaml", "README.md")),
         "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
@@ -291,7 +297,12 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
 def plan_image(catalog: Catalog, method: str | None, engine: str) -> str:
     """What an image or environment is made from: its requirements, and the code in it; None is an engine's own."""
     code = _method_code(catalog, method) if method is not None else ""
-    return digest([_requirements(catalog, method, engine), code, tree(catalog, *IMAGE_CODE)])
+    return digest([_requirements(catalog, method, engine), code, tree(catalog, *image_code(engine))])
+
+
+def image_code(engine: str) -> tuple[str, ...]:
+    """The suite's own code in an image: that of engines is where their packages are."""
+    return METHOD_CODE if engine == "base" else IMAGE_CODE
 
 
 def _requirements(catalog: Catalog, method: str | None, engine: str) -> str:

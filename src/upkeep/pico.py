@@ -69,7 +69,7 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     prepared = runtime.prepare("rag_bm25", "transformers")  # the evaluation retrieves
     inputs = Layout(catalog.results).weights("pico-inputs")
     write_inputs(catalog, inputs, recipe)
-    folder = catalog.root / "src" / "upkeep" / "cell" / "pico"
+    folder = catalog.root / "src" / "upkeep" / "serving" / "pico"
     code = sorted(path for path in folder.glob("*.py") if path.stem != "evaluate")  # it decides no weight
     made_of = (inputs / "worlds.jsonl", inputs / "given.json", *code)
     key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()

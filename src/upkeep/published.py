@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -18,15 +17,12 @@ from upkeep.catalog import Catalog, Cell, Job
 from upkeep.contract import (
     Manifest,
     Prediction,
-    Record,
 )
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular
 from upkeep.identity import identity, plan_dataset
 from upkeep.integrity import Damaged, Missing, Stale, verify_folder
 from upkeep.layout import Layout
-
-R = TypeVar("R", bound=Record)
 
 
 def folder_of(catalog: Catalog, job: Job) -> Path:

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
-
-if TYPE_CHECKING:
-    pass
 
 Given = TypeVar("Given", bound=msgspec.Struct)
 Reply = TypeVar("Reply")

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from upkeep.cell.command import CommandMethod
+from upkeep.cell.door import Door
 from upkeep.cell.endpoint import Endpoint
 from upkeep.cell.interface import Embedder
 from upkeep.cell.lockstep import Engine
 from upkeep.cell.method import Method, Tools
+from upkeep.cell.prompts import get_prompt
 from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import CellDescription
 
@@ -50,9 +53,6 @@ def make_method(cell: CellDescription, methods: Path, embedder: Embedder | None,
     Raises:
         ValueError: there is none.
     """
-    from upkeep.cell.command import CommandMethod
-    from upkeep.cell.door import Door
-    from upkeep.cell.prompts import get_prompt
 
     door = Door(embedder, cell.aliases, max_calls=cell.max_calls, one_at_a_time=cell.one_at_a_time)
     if cell.one_at_a_time:

@@ -3,7 +3,7 @@
 All is done as an ordinary user, in a user namespace: no network, no file of the host but the inputs, a read-only root,
 processes of its own that end together, no privileges and no way to new ones. To bound the memory and the processes of a
 group is root's; it is asked of systemd where that delegates it (cgroups v2). Everywhere, each process has limits of its
-own, and a guard watches their sum.
+own, and a watchdog watches their sum.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Handle:
         return self.process.poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit status; where the guard ended it, one that tells why.
+        """Wait for the end and return the exit status; where the watchdog ended it, one that tells why.
 
         Raises:
             subprocess.TimeoutExpired: it still runs after `timeout` seconds.
@@ -463,7 +463,7 @@ def _give(folder: Path, uid: int, gid: int) -> None:
 # ---------------------------------------------------------------- plain process
 
 STOP_S = 15.0
-"""How long a keeper may take to end what it keeps."""
+"""How long a reaper may take to end what it keeps."""
 
 
 def limits_of(launch: Launch) -> dict[str, int]:

@@ -135,7 +135,7 @@ class _State(Sealed, frozen=True, kw_only=True):
 
     identity: str
     key: str
-    """Of the sums that show damage to what was accepted (`host.collected`)."""
+    """Of the sums that show damage to what was accepted (`execution.collected`)."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     hardware: dict[str, Any] = msgspec.field(default_factory=dict)
 

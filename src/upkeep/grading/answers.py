@@ -20,7 +20,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
         retrieved: the most documents that any prediction retrieved; 0 for a method without retrieval.
 
     Returns:
-        QUESTION_SCHEMA, for `stats.estimate`.
+        QUESTION_SCHEMA, for `statistics.estimate`.
     """
     slices = [name for name in graded.columns if name.startswith("slice_")]
     members = pl.concat(

@@ -51,7 +51,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
         retrieved: the most documents that any prediction retrieved; 0 for a method without retrieval.
 
     Returns:
-        QUESTION_SCHEMA, for `stats.estimate`.
+        QUESTION_SCHEMA, for `statistics.estimate`.
 
     Raises:
         UpkeepError: accuracy + AL + DS + PM is not 100 for some question.

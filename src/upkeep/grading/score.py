@@ -45,7 +45,7 @@ SCORE_SCHEMA = {
     "failed": pl.Int64,
 }
 """`results/scores/scores.parquet`: the columns of papers/FORMAT.md (`table` empty), then
-`n` predictions and `questions` behind the value, standard error and 95% interval (`stats`), the cell, the dataset
+`n` predictions and `questions` behind the value, standard error and 95% interval (`statistics`), the cell, the dataset
 that was really run (`dataset` is the paper's one that it stands for), whether the model is a trained one, and how many
 predictions the whole cell has and how many of them failed."""
 

@@ -24,6 +24,7 @@ from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
 from upkeep.contract import Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive, hash_file, remove
+from upkeep.identity import image_code
 from upkeep.images.locks import PYTHON, lay_out, pip, read_lock, wheels
 from upkeep.integrity import read_sealed, write_sealed
 from upkeep.machine.reaper import kept
@@ -32,17 +33,17 @@ from upkeep.machine.scratch import Scratch
 # ---------------------------------------------------------------- code
 
 
-def code_files(catalog: Catalog, method: str | None) -> dict[str, Path]:
+def code_files(catalog: Catalog, method: str | None, engine: str) -> dict[str, Path]:
     """The suite's own files inside an image, by their place in it.
 
-    `code/upkeep/...` is the code of cells and engines, `methods/<method>/...` the method without what lies beside its
-    code (`catalog.BESIDE_CODE`): a variant's parameters come to a cell in its description, so editing a label makes no
-    new image.
+    `code/upkeep/...` is the code of cells, and of engines where their packages are, `methods/<method>/...` the method
+    without what lies beside its code (`catalog.BESIDE_CODE`): a variant's parameters come to a cell in its description,
+    so editing a label makes no new image.
     """
-    package = catalog.root / "src" / "upkeep"
-    files = {f"code/upkeep/{name}": package / name for name in ("__init__.py", "contract.py")}
-    inside = _tree(package / "cell") + _tree(package / "serving")
-    files |= {f"code/upkeep/{p.relative_to(package).as_posix()}": p for p in inside}
+    source = catalog.root / "src"
+    places = [source / "upkeep" / "__init__.py", *(catalog.root / place for place in image_code(engine))]
+    paths = [path for place in places for path in (_tree(place) if place.is_dir() else [place])]
+    files = {f"code/{path.relative_to(source).as_posix()}": path for path in paths}
     if method is not None:
         folder = catalog.root / "methods" / method
         code = {p.relative_to(folder).as_posix(): p for p in _tree(folder)}
@@ -117,7 +118,7 @@ def ensure_environment(catalog: Catalog, method: str | None, engine: str) -> Env
     """
     lock, extras = requirement_locks(catalog, method, engine)
     environment, installed = _folder(catalog.cache / "envs", lock, catalog, venv=True)
-    path, packages = [ensure_code(catalog, method)], installed.packages
+    path, packages = [ensure_code(catalog, method, engine)], installed.packages
     if extras is not None and read_lock(extras):
         folder, added = _folder(catalog.cache / "extras", extras, catalog, venv=False)
         path.append(folder)
@@ -139,9 +140,9 @@ def packages_sha(lock: Path) -> str:
     return hashlib.sha256("\n".join(str(pin) for pin in read_lock(lock)).encode()).hexdigest()
 
 
-def ensure_code(catalog: Catalog, method: str | None) -> Path:
+def ensure_code(catalog: Catalog, method: str | None, engine: str) -> Path:
     """A copy of the suite's code for cells, `code/` and `methods/`, that no later edit changes."""
-    files = code_files(catalog, method)
+    files = code_files(catalog, method, engine)
     contents = {name: path.read_bytes() for name, path in files.items()}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     target = catalog.cache / "code" / digest(hashes)[:32]

@@ -220,7 +220,7 @@ def image_for(catalog: Catalog, method: str | None, engine: str, base: str | Non
     packages = ImagePlan(catalog, None, below, base, parts)
     parts = parts | file_hashes({"Dockerfile": containers / "method" / "Dockerfile"})
     parts["requirements.lock"] = packages_sha(extras) if extras is not None else ""
-    return ImagePlan(catalog, method, engine, base, parts | file_hashes(code_files(catalog, method)), packages)
+    return ImagePlan(catalog, method, engine, base, parts | file_hashes(code_files(catalog, method, engine)), packages)
 
 
 def pinned_base(catalog: Catalog, engine: str) -> str:
@@ -398,7 +398,7 @@ def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None
         lay_out(wheels(plan.lock, catalog.cache / "wheels") if plan.lock else {}, context / "wheels")
         files = {"Dockerfile": plan.dockerfile, "wheels/install": catalog.root / "containers" / "install"}
         if below is not None:
-            files |= code_files(catalog, plan.method)
+            files |= code_files(catalog, plan.method, plan.engine)
             (context / "methods").mkdir()
         for name, path in files.items():
             (context / name).parent.mkdir(parents=True, exist_ok=True)

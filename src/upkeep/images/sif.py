@@ -460,7 +460,7 @@ def _build_layer(plan: ImagePlan, packages: Path, client: Client, target: Path) 
         places = {name: root / name[1:] for name in ADDED}
         for place in places.values():
             place.mkdir(parents=True)
-        for name, path in code_files(plan.catalog, plan.method).items():
+        for name, path in code_files(plan.catalog, plan.method, plan.engine).items():
             copy = root / name.replace("code/", "opt/upkeep/", 1)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())

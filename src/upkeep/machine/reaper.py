@@ -1,6 +1,6 @@
 """Runs a command and leaves nothing of it behind, however it or its supervisor ends.
 
-Usage (`kept` makes this line): python -I -S keeper.py SETTINGS COMMAND..., where SETTINGS is JSON: `parent` (process id
+Usage (`kept` makes this line): python -I -S reaper.py SETTINGS COMMAND..., where SETTINGS is JSON: `parent` (process id
 of the supervisor), `scratch` (a folder to remove at the end, or null) and `limits` (resource limits by name,
 `RLIMIT_FSIZE`, in their own units). Ends with the command's status, 128 + N where signal N ended it.
 

@@ -206,7 +206,7 @@ def apptainer(catalog: Catalog, suite: str, facts: Facts) -> Iterator[Finding]:
         if client.delegated:
             yield ok(group, "limits by cgroup", "delegated to this user")
         else:
-            lost = "the kernel's own bound on the sum of a cell's memory and processes; a guard watches it instead"
+            lost = "the kernel's own bound on the sum of a cell's memory and processes; a watchdog watches it instead"
             remedy = "a session of systemd with cgroups v2 (Delegate=yes), or leave it to SLURM"
             yield warning(group, "limits by cgroup", "not delegated to this user", lost, remedy)
     base = base_at_hand(catalog, "base")

@@ -5,6 +5,7 @@ For measuring and testing engines; the cells of a suite reach theirs through the
 
 from __future__ import annotations
 
+import os
 import sys
 
 from upkeep.cell.__main__ import main
@@ -21,4 +22,7 @@ def load(cell: CellDescription) -> Engine | Endpoint | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], load))
+    status = main(sys.argv[1:], load)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # threads of engines and of upstream code may still run, and nobody waits for them

@@ -5,13 +5,13 @@ A text's vector is of the text alone: it is computed by itself, so nothing that 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from upkeep.cell.embedder import pieces
+from upkeep.cell.packages import package_folder
 from upkeep.contract import ModelSpec
 
 
@@ -29,20 +29,6 @@ def load_embedder(spec: ModelSpec, path: str | Path | None, threads: int = 1) ->
     if spec.role != "embedder":
         raise ValueError(f"{spec.location} is a {spec.role}, not an embedder")
     return SentenceEmbedder(spec, Path(path) if path else package_folder(spec.location), threads)
-
-
-def package_folder(package: str) -> Path:
-    """The folder of the model that an installed package carries, found without importing it.
-
-    Raises:
-        FileNotFoundError: the package is not installed or carries no model.
-    """
-    module = importlib.util.find_spec(package.replace("-", "_"))
-    folders = [Path(p) / "model" for p in (module.submodule_search_locations or ())] if module else []
-    for folder in folders:
-        if (folder / "modules.json").is_file():
-            return folder
-    raise FileNotFoundError(f"package {package!r} is not installed or carries no sentence-transformers model")
 
 
 class SentenceEmbedder:

@@ -192,8 +192,7 @@ def main(arguments: list[str]) -> int:
     cell = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=CellDescription)
     assert cell.socket is not None
     end_with_input()
-    engine = load_engine(msgspec.structs.replace(cell, socket=None))
-    assert engine is not None
+    engine = load_engine(cell)
     ready = wire.Ready(engine.name, engine.version, engine.context_length, environment(cell, engine))
     return listen(cell.socket, lambda connection: serve(engine, connection, ready))
 

@@ -21,7 +21,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
-from upkeep.building import annotator, assistant, leaks, store, tokens
+from upkeep.building import assistant, leaks, store, tokens
 from upkeep.building.names import Names
 from upkeep.building.store import LETTERS, Built, Context, Item, Stream
 from upkeep.datasets.evolveqa import facts, feeds, questions, world
@@ -123,6 +123,8 @@ def _check_cutoffs(context: Context, cutoffs: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _helper(context: Context, options: Options, script: world.Script | None) -> Iterator[assistant.Assistant]:
+    from upkeep.building import annotator  # what runs models is slow to load
+
     if options.assistant is not None:
         with annotator.hire(context, options.assistant) as helper:
             yield helper

@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from upkeep.building import annotator, assistant, store, tokens
+from upkeep.building import assistant, store, tokens
 from upkeep.building.store import Built, Context
 from upkeep.contract import Pair
 from upkeep.datasets.evowiki import questions as asking
@@ -222,6 +222,8 @@ def _articles(context: Context) -> Path:
 
 
 def _assistant(options: Options, context: Context) -> contextlib.AbstractContextManager[assistant.Assistant]:
+    from upkeep.building import annotator  # what runs models is slow to load
+
     if options.assistant is not None:
         return annotator.hire(context, options.assistant)
     from upkeep.datasets.evowiki import world

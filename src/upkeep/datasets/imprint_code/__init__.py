@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from upkeep.building import annotator, store, tokens
 from upkeep.building import assistant as assistants
+from upkeep.building import store, tokens
 from upkeep.building.assistant import Assistant
 from upkeep.building.names import Names
 from upkeep.building.store import Built, Context, Item, Stream
@@ -99,6 +99,8 @@ def build(context: Context) -> Built:
                 )
         else:
             given = _given(context)
+            from upkeep.building import annotator  # what runs models is slow to load
+
             hired = {
                 model: stack.enter_context(annotator.hire(context, model))
                 for model in dict.fromkeys((options.assistant, options.base, options.solver))

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from upkeep.building import annotator, assistant, embedding, leaks, store
+from upkeep.building import assistant, embedding, leaks, store
 from upkeep.building.assistant import Assistant
 from upkeep.building.names import Names
 from upkeep.building.store import Built, Context, Item
@@ -123,6 +123,8 @@ def build(context: Context) -> Built:
     relations = context.given("relations")
     known = corpora.files_at(relations) if relations else []
     pages = corpora.read(files, options.longest, context.faults)
+    from upkeep.building import annotator  # what runs models is slow to load
+
     hired = annotator.hire(context, options.assistant)
     return _build(context, options, tokens, pages, corpora.in_files(known), hired, context.inputs([*files, *known]))
 

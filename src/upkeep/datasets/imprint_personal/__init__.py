@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from upkeep.building import annotator, assistant, store, tokens
+from upkeep.building import assistant, store, tokens
 from upkeep.building.assistant import Assistant
 from upkeep.building.names import Names
 from upkeep.building.store import Built, Context, Item, Stream
@@ -105,6 +105,8 @@ def build(context: Context) -> Built:
 
 
 def _hired(context: Context, options: Options) -> AbstractContextManager[Assistant]:
+    from upkeep.building import annotator  # what runs models is slow to load
+
     if options.assistant is None:
         raise UpkeepError(
             "the questions are written by a model",
