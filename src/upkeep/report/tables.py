@@ -203,7 +203,6 @@ class Table:
 
 
 NOT_RUN = "not run"
-_NO_NUMBER = Number(None, None, None, None, "", "", NOT_RUN)
 
 
 STAND_IN = pl.col("dataset_id").str.strip_prefix(pl.col("dataset")).str.strip_chars("_-")
