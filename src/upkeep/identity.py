@@ -9,7 +9,6 @@ known before anything is built.
 from __future__ import annotations
 
 import ast
-import functools
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -83,13 +82,14 @@ def _files(root: Path, place: str, without: Collection[str]) -> Iterable[tuple[s
 
 def meaning(catalog: Catalog, names: Sequence[str]) -> str:
     """Hash of what modules of the suite do: comments, layout and docstrings are no part of it, nor what the suite calls
-    its modules. As in `tree`, there may be none."""
-    folder = catalog.root / "src" / "upkeep"
-    found = [_without_words(path.read_text("utf-8")) for name in names if (path := folder / name).is_file()]
-    return digest(sorted(found))
+    its modules. As in `tree`, there may be none, and each is read once for a catalog."""
+    known, key = _trees.setdefault(catalog, {}), ("meaning", *names)
+    if key not in known:
+        paths = [path for name in names if (path := catalog.root / "src" / "upkeep" / name).is_file()]
+        known[key] = digest(sorted(_without_words(path.read_text("utf-8")) for path in paths))
+    return known[key]
 
 
-@functools.lru_cache(maxsize=32)
 def _without_words(source: str) -> str:
     """A module's syntax tree without comments, layout and docstrings, and without imports from the suite itself."""
     parsed = ast.parse(source)

@@ -53,7 +53,6 @@ def make_method(cell: CellDescription, methods: Path, embedder: Embedder | None,
     Raises:
         ValueError: there is none.
     """
-
     door = Door(embedder, cell.aliases, max_calls=cell.max_calls, one_at_a_time=cell.one_at_a_time)
     if cell.one_at_a_time:
         os.environ.update(door.environment)  # before the method's code is loaded, which may look for it then
