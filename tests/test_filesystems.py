@@ -375,6 +375,16 @@ def test_folders_that_resist_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
+def test_folder_is_removed_though_a_process_that_was_killed_writes_to_it_for_a_while(tmp_path: Path) -> None:
+    (tmp_path / "top").mkdir()
+    source = "import os, sys, time\nend = time.time() + 2\nwhile time.time() < end:\n    os.mkdir(str(time.time_ns()))"
+    with subprocess.Popen([sys.executable, "-c", source], cwd=tmp_path / "top", stderr=subprocess.DEVNULL):
+        while not any((tmp_path / "top").iterdir()):
+            time.sleep(0.01)
+        remove_tree(tmp_path / "top")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_link_in_the_place_of_a_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "kept").write_text("x")

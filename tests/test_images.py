@@ -352,6 +352,13 @@ def test_a_cell_gets_its_own_method_and_the_cell_code_and_nothing_else() -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", ["transformers", "vllm-cpu", "embedder-cpu"])
+def test_an_engine_gets_the_code_that_serves_and_no_method(engine: str) -> None:
+    names = environments.code_files(Catalog(ROOT), None, engine)
+    assert "code/upkeep/serving/serve.py" in names
+    assert not [name for name in names if not name.startswith("code/upkeep/")]
+
+
 # ---------------------------------------------------------------- the client
 
 

@@ -21,6 +21,8 @@ from upkeep.errors import UpkeepError
 
 WAIT_S = 1.0
 """Between two looks at a lock that another process holds."""
+WRITERS_S = 30.0
+"""What a killed process is given to end its writing to a folder that is being removed."""
 MEND = "mend what wrote this, then run it again"
 _RENAME_EXCHANGE = 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -206,11 +208,23 @@ def exchange(one: Path, other: Path) -> bool:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all in it, whatever was done against that: folders that nobody may enter, deeper ones than a
-    path can name, names in no encoding. Links are not followed. Nothing may write to it any more.
+    path can name, names in no encoding. Links are not followed. What a killed process is still writing there goes too,
+    if it ends within `WRITERS_S`.
 
     Raises:
-        OSError: something is not ours to remove, or there is no such folder.
+        OSError: something is not ours to remove, is written without end, or there is no such folder.
     """
+    deadline = time.monotonic() + WRITERS_S
+    while True:
+        try:
+            return _remove_tree(folder)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or time.monotonic() > deadline:
+                raise
+        time.sleep(WAIT_S / 10)
+
+
+def _remove_tree(folder: Path) -> None:
     top = _enter(folder.name, _open(folder.parent))
     try:
         # Folders within folders are moved up, so that nothing is ever two levels down.
@@ -257,7 +271,8 @@ def _remove_files(folder: int) -> list[str]:
         found = list(entries)
     for entry in found:
         if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.name, dir_fd=folder)
     return [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
 
 
