@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from upkeep.building.content import PARTS
 from upkeep.catalog import Cell
 from upkeep.contract import (
     ContextUse,
@@ -35,8 +36,9 @@ from upkeep.contract import (
     Retrieved,
     Usage,
 )
-from upkeep.grading.matching import equivalence
-from upkeep.grading.score import Identity, read_key, score_cell
+from upkeep.grading.graded import grade_cell
+from upkeep.grading.key import key_in
+from upkeep.grading.score import Identity, score_cell
 from upkeep.integrity import fingerprint, verify_folder, write_sealed
 
 QUESTIONS, INTERVALS, RETRIEVED = 100, 65, 30
@@ -70,7 +72,9 @@ def make_dataset(folder: Path, streams: int) -> None:
                     }
                 )
     folder.mkdir(parents=True)
-    table = pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).with_columns(form=pl.lit("short"))
+    table = pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).with_columns(
+        form=pl.lit("short"), options=pl.lit(None, pl.List(pl.String))
+    )
     table.write_parquet(folder / "probes.parquet")
     pl.DataFrame(gold, schema_overrides={"phase": pl.Int32, "outdated": pl.List(pl.String)}).write_parquet(
         folder / "gold.parquet"
@@ -89,7 +93,7 @@ def make_dataset(folder: Path, streams: int) -> None:
         slices={},
         statistics={},
         stands_for=None,
-        content_sha256="0" * 64,
+        content=dict.fromkeys(PARTS, "0" * 64),
         files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
     write_sealed(folder / "card.json", card)
@@ -114,10 +118,9 @@ def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
             line = Prediction(
                 probe_id=probe,
                 trial=n // len(rows),
-                response=" ".join(rng.choices(WORDS, k=20)) + "\n## Answer: 3",
+                response=" ".join(rng.choices(WORDS, k=20))
+                + f"\n## Answer: {rng.choice([*gold[n % len(rows)], 'somewhere', 'Unknown'])}",
                 reasoning=None,
-                answer=rng.choice([*gold[n % len(rows)], "somewhere", "Unknown"]),
-                parse="marker",
                 finish_reason="stop",
                 retrieved=[
                     Retrieved(id=f"{probe[:3]}_c{c:03}", score=round(rng.random(), 4), rank=r)
@@ -169,8 +172,9 @@ def score(dataset: Path, cell: Path) -> int:
         metrics="oaks",
     )
     identity = Identity("RAG", "synthetic", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi", True)
-    key = read_key(dataset, equivalence("short_answer"))
-    assert len(score_cell(cell, verify_folder(cell), CELL, identity, key, spec)) == 85
+    key, manifest = key_in(dataset, "short_answer", "## Answer:"), verify_folder(cell)
+    verdicts = grade_cell(cell, manifest, CELL, key)
+    assert len(score_cell(verdicts, manifest, CELL, identity, key, spec)) == 85
     return len(key.probes)
 
 

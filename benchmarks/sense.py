@@ -25,8 +25,8 @@ import polars as pl
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Prediction
 from upkeep.errors import UpkeepError
-from upkeep.grading.matching import equivalence
-from upkeep.grading.score import grade, read_key, read_predictions
+from upkeep.grading.graded import graded
+from upkeep.grading.key import read_key
 from upkeep.integrity import verify_folder
 from upkeep.layout import Layout
 
@@ -127,10 +127,8 @@ class Run:
         """A row a probe: right, outdated, slices, what `_gold` says, and documents dropped at the model's limit."""
         name, _, variant = method.partition("/")
         cell = Cell(dataset, name, variant or "default", self.model)
-        layout, spec = Layout(self.catalog.results), self.catalog.dataset(dataset)
-        key = read_key(layout.dataset(dataset), equivalence(spec.equivalence))
+        layout, key = Layout(self.catalog.results), read_key(self.catalog, dataset)
         manifest = verify_folder(layout.cell(cell))
-        predictions, _ = read_predictions(layout.cell(cell), manifest, key.gold_chunk)
         lines = (layout.cell(cell) / "predictions.jsonl").read_bytes().splitlines()
         decoded = [msgspec.json.decode(line, type=Prediction) for line in lines]
         shown = pl.DataFrame(
@@ -141,8 +139,8 @@ class Run:
             },
             schema_overrides={"retrieved": pl.List(pl.String)},
         )
-        graded = grade(key, predictions, manifest.trials)
-        return graded.join(self.gold(dataset), on="probe_id").join(shown, on="probe_id")
+        verdicts = graded(self.catalog, cell, manifest, key).with_key(key, manifest.trials)
+        return verdicts.join(self.gold(dataset), on="probe_id").join(shown, on="probe_id")
 
     def paired(self, dataset: str, first: str, second: str) -> pl.DataFrame:
         """Rows of `first` with `gain`: how much more it is right than `second`, in [-1, 1]."""

@@ -87,7 +87,7 @@ for line in sys.stdin:
                 continue
             append({
                 "probe_id": probe["id"], "trial": trial, "response": json.dumps(told), "reasoning": None,
-                "answer": texts[-1] if trial == 0 else None, "parse": "whole", "finish_reason": "stop",
+                "finish_reason": "stop",
                 "retrieved": [{"id": f"{probe['stream']}_c{probe['position']}", "score": 0.5, "rank": 1}],
                 "usage": usage, "context": {"documents": len(texts)}, "error": None,
                 "measured": {"latency_s": time.monotonic(), "cached": 3},

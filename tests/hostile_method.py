@@ -105,8 +105,6 @@ def prediction(probe: str, **changes: object) -> dict[str, object]:
         "trial": 0,
         "response": None,
         "reasoning": None,
-        "answer": None,
-        "parse": "none",
         "finish_reason": "none",
         "retrieved": [],
         "usage": {},

@@ -7,9 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from upkeep.building.content import PARTS
 from upkeep.contract import DatasetCard
-from upkeep.grading import answers, score
-from upkeep.grading.matching import equivalence
+from upkeep.grading import answers
+from upkeep.grading.graded import Graded, grade
+from upkeep.grading.key import Key, key_in
 from upkeep.grading.statistics import estimate
 from upkeep.integrity import fingerprint, write_sealed
 
@@ -23,11 +25,17 @@ PROBES = [
 ]
 
 
-def key(folder: Path, name: str = "contains") -> score.Key:
+def key(folder: Path, name: str = "contains") -> Key:
     ids = [f"{q}@0" for q, *_ in PROBES]
     pl.DataFrame(
-        {"probe_id": ids, "question_id": [p[0] for p in PROBES], "position": 0, "form": [p[1] for p in PROBES]},
-        schema_overrides={"position": pl.Int32},
+        {
+            "probe_id": ids,
+            "question_id": [p[0] for p in PROBES],
+            "position": 0,
+            "form": [p[1] for p in PROBES],
+            "options": None,
+        },
+        schema_overrides={"position": pl.Int32, "options": pl.List(pl.String)},
     ).write_parquet(folder / "probes.parquet")
     texts = pl.List(pl.String)
     pl.DataFrame(
@@ -55,11 +63,11 @@ def key(folder: Path, name: str = "contains") -> score.Key:
         slices={},
         statistics={},
         stands_for=None,
-        content_sha256="0" * 64,
+        content=dict.fromkeys(PARTS, "0" * 64),
         files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
     write_sealed(folder / "card.json", card)
-    return score.read_key(folder, equivalence(name))
+    return key_in(folder, name, "## Answer:")
 
 
 def graded(folder: Path, given: dict[str, str | None], name: str = "contains") -> pl.DataFrame:
@@ -68,13 +76,14 @@ def graded(folder: Path, given: dict[str, str | None], name: str = "contains") -
             "probe_id": [f"{q}@0" for q in given],
             "trial": 0,
             "answer": list(given.values()),
-            "parsed": [answer is not None for answer in given.values()],
+            "parse": ["none" if answer is None else "marker" for answer in given.values()],
             "failed": False,
             "rank": None,
         },
         schema_overrides={"trial": pl.Int32, "rank": pl.Int32, "answer": pl.String},
     )
-    return score.grade(key(folder, name), predictions, trials=1)
+    answer_key = key(folder, name)
+    return Graded(grade(answer_key, predictions, trials=1), 0).with_key(answer_key, 1)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import CACHE, ROOT, copy_repository
 from test_scoring import line, write_cell
+from upkeep.building.content import PARTS
 from upkeep.catalog import Catalog
 from upkeep.contract import ContextUse, DatasetCard, Prediction, Retrieved
 from upkeep.integrity import fingerprint, write_sealed
@@ -153,7 +154,7 @@ def write_dataset(root: Path, name: str) -> None:
         slices={},
         statistics={},
         stands_for=None,
-        content_sha256="0" * 64,
+        content=dict.fromkeys(PARTS, "0" * 64),
         files={path.name: fingerprint(path) for path in folder.glob("*.parquet")},
     )
     write_sealed(folder / "card.json", card)

@@ -83,7 +83,7 @@ def test_a_row_with_a_missing_side_is_no_case() -> None:
 
 def row(**fields: Any) -> dict[str, Any]:
     given = dict.fromkeys(SCORE_SCHEMA, "") | dict.fromkeys(
-        ["n", "questions", "se", "low", "high", "predictions", "failed"]
+        ["n", "questions", "se", "low", "high", "predictions", "unread", "failed"]
     )
     given |= {
         "dataset": "oaks_babi",

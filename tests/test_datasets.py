@@ -21,6 +21,7 @@ import yaml
 
 from upkeep import datasets
 from upkeep.building import embedding, leaks, store, tokens
+from upkeep.building.content import PARTS, content
 from upkeep.building.store import Built, Question, Stream
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Pair
@@ -104,32 +105,43 @@ def test_rows_are_in_order_of_stream_position_and_question_with_phases_and_outda
 
 def test_the_content_hash_is_of_the_rows_not_of_the_file(tmp_path: Path) -> None:
     built = small()
-    before = store.content_sha256(built.documents, built.probes, built.gold, built.pairs)
+    before = content(built.documents, built.probes, built.gold, built.pairs)
     for table in store.TABLES:
         built.table(table).write_parquet(tmp_path / table, compression="uncompressed", row_group_size=2)
     stored = [pl.read_parquet(tmp_path / table) for table in store.TABLES]
-    assert store.content_sha256(*stored, built.pairs) == before
+    assert content(*stored, built.pairs) == before
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("part", "change"),
     [
-        lambda b: {"documents": b.documents.with_columns(text=pl.col("text") + " ")},
-        lambda b: {"documents": b.documents.with_columns(timestamp=pl.lit(""))},
-        lambda b: {"probes": b.probes.reverse()},
-        lambda b: {"probes": b.probes.with_columns(options=pl.col("options").fill_null([]))},
-        lambda b: {"gold": b.gold.with_columns(outdated=pl.col("outdated").list.concat(pl.lit("z")))},
-        lambda b: {
-            "gold": b.gold.with_columns(answers=pl.col("answers").list.eval(pl.element().str.replace("h", "H")))
-        },
-        lambda _: {"pairs": []},
+        ("documents", lambda b: {"documents": b.documents.with_columns(text=pl.col("text") + " ")}),
+        ("documents", lambda b: {"documents": b.documents.with_columns(timestamp=pl.lit(""))}),
+        ("probes", lambda b: {"probes": b.probes.reverse()}),
+        ("probes", lambda b: {"probes": b.probes.with_columns(options=pl.col("options").fill_null([]))}),
+        ("outdated", lambda b: {"gold": b.gold.with_columns(outdated=pl.col("outdated").list.concat(pl.lit("z")))}),
+        ("evidence", lambda b: {"gold": b.gold.with_columns(evidence=pl.col("evidence").list.reverse().list.head(0))}),
+        ("evidence", lambda b: {"gold": b.gold.with_columns(context=pl.lit(["a"]))}),
+        ("slices", lambda b: {"gold": b.gold.with_columns(phase=pl.col("phase") + 1)}),
+        ("slices", lambda b: {"gold": b.gold.with_columns(slice_new=pl.lit("x"))}),
+        (
+            "answers",
+            lambda b: {
+                "gold": b.gold.with_columns(answers=pl.col("answers").list.eval(pl.element().str.replace("h", "H")))
+            },
+        ),
+        ("pairs", lambda _: {"pairs": []}),
+        ("examples", lambda b: {"examples": b.pairs}),
     ],
 )
-def test_every_change_of_a_row_changes_the_content_hash(change: Callable[[Built], dict[str, Any]]) -> None:
+def test_every_change_of_a_row_changes_the_hash_of_its_part_alone(
+    part: str, change: Callable[[Built], dict[str, Any]]
+) -> None:
     built = small()
     other = dataclasses.replace(built, **change(built))
-    hashes = {store.content_sha256(b.documents, b.probes, b.gold, b.pairs) for b in (built, other)}
-    assert len(hashes) == 2
+    before, after = (content(b.documents, b.probes, b.gold, b.pairs, b.examples) for b in (built, other))
+    assert tuple(before) == PARTS
+    assert {name for name in PARTS if before[name] != after[name]} == {part}
 
 
 def at(frame: pl.DataFrame, row: int, column: str, value: Any) -> pl.DataFrame:
@@ -259,11 +271,11 @@ def test_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
         validate(folder)
 
 
-@pytest.mark.parametrize("field", ["streams", "documents", "probes", "questions", "pairs", "content_sha256"])
+@pytest.mark.parametrize("field", ["streams", "documents", "probes", "questions", "pairs", "content"])
 def test_a_card_that_does_not_fit_the_rows_is_refused(tmp_path: Path, field: str) -> None:
     folder = write(tmp_path / "d", small())
     card = verify_dataset(folder)
-    other = "0" * 64 if field == "content_sha256" else getattr(card, field) + 1
+    other = card.content | {"slices": "0" * 64} if field == "content" else getattr(card, field) + 1
     write_sealed(folder / "card.json", msgspec.structs.replace(card, **{field: other}))
     with pytest.raises(UpkeepError, match=field):
         validate(folder)

@@ -88,7 +88,7 @@ class Endless(Method):
 """
     )
     bench.run(rounds(2, ["a"]), engine=EngineSettings(name="none"))
-    assert [p.answer for p in bench.predictions()] == ["park", "park"]
+    assert [p.response for p in bench.predictions()] == ["## Answer: park"] * 2
 
 
 KEEPING = """

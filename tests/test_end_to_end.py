@@ -27,8 +27,9 @@ from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
 from upkeep.execution.runtimes import Handle, Launch, Prepared
 from upkeep.execution.supervise import run_cell
-from upkeep.grading.matching import equivalence
-from upkeep.grading.score import identify, read_key, score_cell
+from upkeep.grading.graded import graded
+from upkeep.grading.key import read_key
+from upkeep.grading.score import identify, score_cell
 from upkeep.identity import plan_dataset
 from upkeep.inputs import verify_dataset
 from upkeep.integrity import verify_folder
@@ -65,9 +66,8 @@ def content(catalog: Catalog, cell: Cell) -> bytes:
 
 def scores(catalog: Catalog, cell: Cell) -> pl.DataFrame:
     layout, spec = Layout(catalog.results), catalog.dataset(cell.dataset)
-    key = read_key(layout.dataset(cell.dataset), equivalence(spec.equivalence))
-    folder = layout.cell(cell)
-    return score_cell(folder, verify_folder(folder), cell, identify(catalog, cell), key, spec)
+    key, manifest = read_key(catalog, cell.dataset), verify_folder(layout.cell(cell))
+    return score_cell(graded(catalog, cell, manifest, key), manifest, cell, identify(catalog, cell), key, spec)
 
 
 @pytest.mark.parametrize("dataset", [BABI, "oaks_novel_mini"])
@@ -114,7 +114,7 @@ def test_the_manifest_says_what_ran(catalog: Catalog) -> None:
     assert reader.engine_version == environment.engine_version == reader.packages["transformers"]
     assert reader.digest is not None and reader.digest != environment.digest
     assert (Layout(catalog.results).record / reader.record / "engine.json").is_file()
-    assert manifest.probes == manifest.outcomes["answered"] + manifest.outcomes["unparsed"] + manifest.outcomes["error"]
+    assert manifest.probes == manifest.outcomes["answered"] + manifest.outcomes["error"]
     assert manifest.usage.completion > 0
 
 

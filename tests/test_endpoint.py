@@ -135,7 +135,7 @@ def run(catalog: Catalog, **options: Any) -> Any:
 def test_a_cell_is_answered_by_the_endpoint_and_says_what_it_cost(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
     manifest = run(catalog)
-    assert manifest.outcomes == {"answered": 30, "unparsed": 0, "error": 0}
+    assert manifest.outcomes == {"answered": 30, "error": 0}
     assert manifest.environment.engine == "endpoint"
     assert manifest.environment.engine_version == f"{NAME} at {server.url.split('/')[2]}"
     assert manifest.measured["cost_usd"] == pytest.approx(server.charged)
@@ -210,7 +210,7 @@ def test_a_cell_whose_endpoint_fails_for_good_is_no_wrong_answer_and_continues(
     assert len(server.bodies) <= 10 + 4 * 16
     server.act, before = lambda number, body: "good", len(server.bodies)
     manifest = run(catalog)
-    assert manifest.outcomes == {"answered": 30, "unparsed": 0, "error": 0}
+    assert manifest.outcomes == {"answered": 30, "error": 0}
     assert len(server.bodies) - before <= 20
     assert manifest.measured["retries"] > 0
 
@@ -220,7 +220,7 @@ def test_a_refused_probe_is_an_error_line_and_stays_one(tmp_path: Path, server: 
     bad = "status:400"
     server.act = lambda number, body: bad if "Question 2?" in body["messages"][-1]["content"] else "good"
     manifest = run(catalog)
-    assert manifest.outcomes == {"answered": 24, "unparsed": 0, "error": 6}
+    assert manifest.outcomes == {"answered": 24, "error": 6}
     refused = [line for line in lines(catalog) if line.error]
     assert all("HTTP 400" in str(line.error) and KEY not in str(line.error) for line in refused)
     first, asked = predictions(catalog), len(server.bodies)

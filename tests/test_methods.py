@@ -259,7 +259,7 @@ def test_null_answers_nothing() -> None:
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_gold_gives_the_right_answer_in_the_demanded_form(prompt: str) -> None:
-    from upkeep.cell.parsing import read_answer
+    from upkeep.grading.reading import read_answer
 
     form = PROMPTS[prompt].form
     answer = {"choice": "C", "short": "three times", "label": "Contradict"}[form]

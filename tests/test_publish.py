@@ -36,7 +36,7 @@ def draft() -> Manifest:
 
 def prediction(probe: str, trial: int, latency: float = 0.5) -> Prediction:
     return Prediction(
-        probe_id=probe, trial=trial, response="x", reasoning=None, answer=None if trial else "x", parse="whole",
+        probe_id=probe, trial=trial, response="x", reasoning=None,
         finish_reason="stop", retrieved=[], usage=Usage(prompt=10, completion=2, calls=1), context=ContextUse(),
         error="broken" if probe == "q5@0" else None, measured=Measured(latency_s=latency, cached=4),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def test_prediction_without_measurements_is_published_too(source: Path, tmp_path
 
 def test_manifest_counts_outcomes_and_hashes_files(source: Path, tmp_path: Path) -> None:
     manifest = run(source, tmp_path / "out")
-    assert manifest.outcomes == {"answered": 5, "unparsed": 5, "error": 2}
+    assert manifest.outcomes == {"answered": 10, "error": 2}
     assert manifest.usage == Usage(prompt=120, completion=24, calls=12)
     assert (manifest.probes, manifest.trials) == (6, 2)
     assert verify_folder(tmp_path / "out") == manifest

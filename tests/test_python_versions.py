@@ -21,7 +21,7 @@ from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.datasets import build_dataset
 catalog = Catalog(Path(sys.argv[1]))
-found = {name: build_dataset(catalog, name, Path(sys.argv[2]) / name).content_sha256 for name in sys.argv[3:]}
+found = {name: build_dataset(catalog, name, Path(sys.argv[2]) / name).content for name in sys.argv[3:]}
 print(json.dumps([sys.version_info[:2], found]))
 """
 

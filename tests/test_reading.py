@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upkeep.building import assistant, leaks, names, reading, store, tokens
+from upkeep.building.content import content
 from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, FaultKind, Pair
@@ -96,8 +97,8 @@ def test_lines_are_read_with_any_ending_byte_order_mark_and_array_brackets(
 ) -> None:
     plain = end.join([b'{"a": 1}', b"", b'{"a": 2}']) + (end if last else b"")
     array = end.join([b"[", b'{"a": 1},', b' {"a": 2}', b"]"]) + (end if last else b"")
-    for content in (plain, array):
-        assert rows(put(tmp_path / "a.json", mark + content), Faults({}, Path("d"))) == [1, 2]
+    for text in (plain, array):
+        assert rows(put(tmp_path / "a.json", mark + text), Faults({}, Path("d"))) == [1, 2]
 
 
 def test_text_in_two_bytes_a_character_is_refused_and_not_misread(tmp_path: Path) -> None:
@@ -697,7 +698,7 @@ def test_a_shown_question_changes_the_content_hash() -> None:
     data = built(item(), pairs=[Pair(question="a", answer="b")])
     moved = dataclasses.replace(data, pairs=[], examples=data.pairs)
     hashes = {
-        store.content_sha256(d.documents, d.probes, d.gold, d.pairs, d.examples)
+        tuple(content(d.documents, d.probes, d.gold, d.pairs, d.examples).values())
         for d in (data, moved, dataclasses.replace(data, pairs=[]))
     }
     assert len(hashes) == 3
@@ -777,7 +778,7 @@ def test_the_many_stories_build_and_are_asked_of_every_bin(small: Small) -> None
 def test_a_small_dataset_is_the_same_when_it_is_built_again(name: str, small: Small, tmp_path: Path) -> None:
     card, _ = small(name)
     again = build_dataset(Catalog(ROOT), name, tmp_path / "again")
-    assert again.content_sha256 == card.content_sha256
+    assert again.content == card.content
     assert again.statistics == card.statistics and again.notes == card.notes
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upkeep import published
+from upkeep.building.content import PARTS
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import (
     ContextUse,
@@ -28,6 +29,8 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError
 from upkeep.grading import oaks, score, statistics
+from upkeep.grading.graded import grade, grade_cell
+from upkeep.grading.key import Key, key_in
 from upkeep.grading.matching import EQUIVALENCES, canonical, equivalence, letter, short_answer
 from upkeep.grading.scores import read_scores, score_dataset, score_suite
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
@@ -48,8 +51,6 @@ SPEC = DatasetSpec(
 
 Question = Sequence[tuple[list[str], list[str]]]
 """Accepted answers and evidence of a question, one pair an interval."""
-
-SHORT = EQUIVALENCES["short_answer"]
 
 
 def write_dataset(
@@ -78,7 +79,9 @@ def write_dataset(
     folder.mkdir(parents=True, exist_ok=True)
     types = {"phase": pl.Int32, "position": pl.Int32, "slice_changes": pl.String}
     lists = {"answers": pl.List(pl.String), "outdated": pl.List(pl.String), "evidence": pl.List(pl.String)}
-    table = pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).with_columns(form=pl.lit("short"))
+    table = pl.DataFrame(probes, schema_overrides={"position": pl.Int32}).with_columns(
+        form=pl.lit("short"), options=pl.lit(None, pl.List(pl.String))
+    )
     table.write_parquet(folder / "probes.parquet")
     pl.DataFrame(gold, schema_overrides={k: v for k, v in {**types, **lists}.items() if k != "position"}).write_parquet(
         folder / "gold.parquet"
@@ -97,7 +100,7 @@ def write_dataset(
         slices={"changes": {"sparse": 3, "frequent": 1}},
         statistics={},
         stands_for="oaks_babi" if name == "oaks_babi_mini" else None,
-        content_sha256="0" * 64,
+        content=dict.fromkeys(PARTS, "0" * 64),
         files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
     write_sealed(folder / "card.json", card)
@@ -108,14 +111,13 @@ def line(probe: str, answer: str | None, **fields: Any) -> Prediction:
         "trial": 0,
         "response": answer,
         "reasoning": None,
-        "parse": "none" if answer is None else "marker",
         "finish_reason": "stop",
         "retrieved": [],
         "usage": Usage(),
         "context": ContextUse(),
         "error": None,
     }
-    return Prediction(probe_id=probe, answer=answer, **given | fields)
+    return Prediction(probe_id=probe, **given | fields)
 
 
 def write_cell(
@@ -157,6 +159,16 @@ def manifest_of(cell: Path) -> Manifest:
     return read_sealed(cell / "manifest.json", Manifest, "")
 
 
+def key_of(folder: Path) -> Key:
+    return key_in(folder, "short_answer", "## Answer:")
+
+
+def scored(tmp: Path, cell: Cell = CELL) -> pl.DataFrame:
+    """The scores of the cell in `tmp` on the dataset there."""
+    key, manifest = key_of(tmp / "dataset"), manifest_of(tmp / "cell")
+    return score.score_cell(grade_cell(tmp / "cell", manifest, cell, key), manifest, cell, IDENTITY, key, SPEC)
+
+
 def scores_of(
     tmp: Path,
     questions: Mapping[str, Question],
@@ -167,8 +179,7 @@ def scores_of(
     """(subset, metric) -> row; pass@k under (subset, `pass_at_<k>`)."""
     write_dataset(tmp / "dataset", questions, slices)
     write_cell(tmp / "cell", lines, trials=trials)
-    key = score.read_key(tmp / "dataset", SHORT)
-    frame = score.score_cell(tmp / "cell", manifest_of(tmp / "cell"), CELL, IDENTITY, key, SPEC)
+    frame = scored(tmp)
     return {
         (row["subset"], f"pass_at_{row['setting'].split('at=')[1]}" if "at=" in row["setting"] else row["metric"]): row
         for row in frame.iter_rows(named=True)
@@ -350,12 +361,12 @@ def test_an_unread_answer_counts_as_wrong_and_lowers_the_parse_rate(tmp_path: Pa
 
 def test_a_missing_prediction_counts_as_wrong(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"q": timeline("xxxx")})
-    key = score.read_key(tmp_path, SHORT)
+    key = key_of(tmp_path)
     predictions = pl.DataFrame(
-        {"probe_id": ["q@0"], "trial": [0], "answer": ["x"], "parsed": [True], "failed": [False], "rank": [None]},
+        {"probe_id": ["q@0"], "trial": [0], "answer": ["x"], "parse": ["marker"], "failed": [False], "rank": [None]},
         schema_overrides={"trial": pl.Int32, "rank": pl.Int32},
     )
-    graded = score.grade(key, predictions, trials=1)
+    graded = grade(key, predictions, trials=1)
     assert graded["right"].to_list() == [True, False, False, False]
     assert graded["failed"].to_list() == [False, True, True, True]
 
@@ -366,11 +377,17 @@ def test_a_missing_prediction_counts_as_wrong(tmp_path: Path) -> None:
 def test_grading_refuses_what_does_not_belong(tmp_path: Path, probe: str, message: str) -> None:
     write_dataset(tmp_path, {"q": timeline("xx")})
     predictions = pl.DataFrame(
-        {"probe_id": ["q@0", probe], "trial": [0, 0], "answer": ["x"] * 2, "parsed": [True] * 2, "failed": [False] * 2},
+        {
+            "probe_id": ["q@0", probe],
+            "trial": [0, 0],
+            "answer": ["x"] * 2,
+            "parse": ["whole"] * 2,
+            "failed": [False] * 2,
+        },
         schema_overrides={"trial": pl.Int32},
     ).with_columns(rank=pl.lit(None, pl.Int32))
     with pytest.raises(UpkeepError, match=message):
-        score.grade(score.read_key(tmp_path, SHORT), predictions, trials=1)
+        grade(key_of(tmp_path), predictions, trials=1)
 
 
 def test_trials_are_averaged(tmp_path: Path) -> None:
@@ -388,26 +405,23 @@ def test_changed_predictions_are_refused(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     path = tmp_path / "cell" / "predictions.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"z"', b'"x"'))
-    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
-        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
+        scored(tmp_path)
 
 
 def test_a_manifest_of_another_cell_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path / "dataset", {"q": timeline("xx")})
     write_cell(tmp_path / "cell", answered("q", "xz"))
-    key = score.read_key(tmp_path / "dataset", SHORT)
     other = Cell("oaks_babi", "rag_dense", "k5", "m")
     with pytest.raises(UpkeepError, match="do not agree: name"):
-        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), other, IDENTITY, key, SPEC)
+        scored(tmp_path, other)
 
 
 def test_a_cell_of_an_older_dataset_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path / "dataset", {"q": timeline("xxx")})
     write_cell(tmp_path / "cell", answered("q", "xz"))
-    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="number of probes"):
-        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
+        scored(tmp_path)
 
 
 def test_a_torn_line_is_named(tmp_path: Path) -> None:
@@ -415,9 +429,8 @@ def test_a_torn_line_is_named(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     path = tmp_path / "cell" / "predictions.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="line 2"):
-        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
+        scored(tmp_path)
 
 
 def test_a_broken_line_is_named_far_into_the_file(tmp_path: Path) -> None:
@@ -425,9 +438,8 @@ def test_a_broken_line_is_named_far_into_the_file(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "x" * 2000))
     path = tmp_path / "cell" / "predictions.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"q@1234"', b'"q@1234'))
-    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="line 1235"):
-        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
+        scored(tmp_path)
 
 
 def test_an_added_blank_line_is_refused(tmp_path: Path) -> None:
@@ -435,9 +447,8 @@ def test_an_added_blank_line_is_refused(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell", answered("q", "xz"))
     with (tmp_path / "cell" / "predictions.jsonl").open("ab") as file:
         file.write(b"\n" * 100_000)
-    key = score.read_key(tmp_path / "dataset", SHORT)
     with pytest.raises(UpkeepError, match="not the ones that the manifest describes"):
-        score.score_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), CELL, IDENTITY, key, SPEC)
+        scored(tmp_path)
 
 
 def test_a_changed_answer_key_is_refused(tmp_path: Path) -> None:
@@ -445,7 +456,7 @@ def test_a_changed_answer_key_is_refused(tmp_path: Path) -> None:
     gold = pl.read_parquet(tmp_path / "gold.parquet").with_columns(answers=pl.lit(["z"]))
     gold.write_parquet(tmp_path / "gold.parquet")
     with pytest.raises(UpkeepError, match=r"gold\.parquet: not the file that was written"):
-        score.read_key(tmp_path, SHORT)
+        key_of(tmp_path)
 
 
 # ------------------------------------------------------------------ retrieval
@@ -497,8 +508,8 @@ def graded_frame(questions: Sequence[Sequence[tuple[list[str], str | None]]]) ->
                     "position": t,
                     "phase": phase,
                     "right": form is not None and form in {short_answer(g) for g in gold},
-                    "answer": form,
-                    "parsed": form is not None,
+                    "canonical": form,
+                    "parse": "none" if form is None else "marker",
                     "failed": False,
                     "has_evidence": False,
                     "rank": None,
@@ -637,7 +648,7 @@ def test_a_dataset_card_gives_counts_and_shares(tmp_path: Path) -> None:
     slices = {"p": "sparse", "q": "sparse", "r": "sparse", "s": "frequent"}
     write_dataset(tmp_path, {name: timeline("x") for name in slices}, slices)
     spec = msgspec.structs.replace(SPEC, stands_for="oaks_babi")
-    frame = score_dataset("oaks_babi_mini", spec, score.read_key(tmp_path, SHORT))
+    frame = score_dataset("oaks_babi_mini", spec, key_of(tmp_path))
     rows = {(r["metric"], r["subset"]): r for r in frame.iter_rows(named=True)}
     assert rows["question_count", "all"]["value"] == 4
     assert rows["question_share", "sparse"]["value"] == 75
@@ -661,9 +672,9 @@ def catalog(tmp_path: Path) -> Catalog:
     files = {
         "config/config.yaml": "suite: x",
         "datasets/oaks_babi_mini/dataset.yaml": "{label: B, summary: s, paper: oaks, source: s, licence: l, "
-        "builder: b, stands_for: oaks_babi, prompt: p, equivalence: short_answer, metrics: oaks}",
+        "builder: b, stands_for: oaks_babi, prompt: oaks_babi, equivalence: short_answer, metrics: oaks}",
         "datasets/oaks_novel/dataset.yaml": "{label: N, summary: s, paper: oaks, source: s, licence: l, builder: b, "
-        "prompt: p, equivalence: letter, metrics: oaks}",
+        "prompt: oaks_babi, equivalence: letter, metrics: oaks}",
         "methods/gold/method.yaml": "{label: Gold, papers: [oaks], summary: s, reference: r, variants: {default: {}}, "
         "model: false, sees: answers}",
         "methods/rag_dense/method.yaml": "{label: RAG, papers: [oaks], summary: s, reference: r, settings: [k], "

@@ -180,7 +180,7 @@ def test_no_control_character_of_a_model_reaches_the_terminal(catalog: Catalog) 
     bad = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\r\x00VERDICT: right"
 
     def hostile(one: Prediction) -> Prediction:
-        return msgspec.structs.replace(one, answer=bad, response=bad, reasoning=bad)
+        return msgspec.structs.replace(one, response=bad, reasoning=bad)
 
     republish(catalog, CLOSED, hostile)
     for found in (text(catalog, CLOSED), text(catalog, CLOSED, every(catalog, CLOSED)[0].probe_id)):

@@ -177,7 +177,7 @@ def test_cell_is_published_complete_and_in_order(catalog: Catalog) -> None:
     expected = [p.id for p in Corpus.read(Layout(catalog.results).dataset("toy")).probes]
     assert ids == [(probe, trial) for probe in expected for trial in (0, 1)]
     assert manifest == verify_folder(Layout(catalog.results).cell(ECHO))
-    assert manifest.outcomes == {"answered": 30, "unparsed": 30, "error": 0}
+    assert manifest.outcomes == {"answered": 60, "error": 0}
     assert manifest.usage.calls == RECORDS
     assert manifest.environment.hardware == {"cpu": "scripted"}
     assert [a.outcome for a in manifest.attempts] == ["complete"]
@@ -611,10 +611,10 @@ def test_container_that_takes_too_long_is_ended(catalog: Catalog, monkeypatch: p
 # ---------------------------------------------------------------- a container that lies
 
 HOSTILE = {
-    "invalid utf-8": ("raw.replace(b'whole', b'wh\\xff')", "invalid UTF-8"),
+    "invalid utf-8": ("raw.replace(b'stop', b'st\\xff')", "invalid UTF-8"),
     "not json": ("b'hello\\n'", "not JSON"),
     "nan": ("raw.replace(b'0.5', b'NaN')", "field `score`: not a number"),
-    "wrong type": ("raw.replace(b'\"whole\"', b'3')", "field `parse`: wrong type"),
+    "wrong type": ("raw.replace(b'\"stop\"', b'3')", "field `finish_reason`: wrong type"),
     "duplicate": ("raw + raw", "a second line for probe"),
     "unknown probe": ('raw.replace(b\'"probe_id": "\', b\'"probe_id": "z\')', "unknown probe"),
     "later probe": (

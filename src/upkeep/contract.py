@@ -82,13 +82,10 @@ class Measured(Record, frozen=True, kw_only=True):
     """What a machine measured. It differs from run to run, so it is kept apart from the predictions when published."""
 
     latency_s: Seconds = 0.0
-    """From the first model call to the parsed answer."""
+    """From the first model call to the response."""
     cached: Count = 0
     """Prompt tokens whose keys and values came from the prefix cache."""
 
-
-Parse = Literal["marker", "lenient", "whole", "none"]
-"""How the answer was read: after the demanded marker; after a looser form of it; the whole output; not at all."""
 
 Form = Literal["short", "choice", "label"]
 """How an answer is asked for: in a few words; as an option's letter; as one of the options themselves (`yes`, `no`)."""
@@ -106,9 +103,6 @@ class Prediction(Record, frozen=True, kw_only=True):
     """The model's raw text, reasoning removed; null where there is none."""
     reasoning: Text | None
     """The thinking text of a reasoning model; null where there is none."""
-    answer: Annotated[str, Meta(max_length=100_000)] | None
-    """The answer as read from the response; null where none could be read (counts as wrong)."""
-    parse: Parse
     finish_reason: Finish
     retrieved: list[Retrieved]
     usage: Usage
@@ -506,7 +500,7 @@ class Manifest(Sealed, frozen=True, kw_only=True):
     probes: Count
     trials: Positive
     outcomes: dict[str, Count]
-    """Predictions by outcome: answered, unparsed, error."""
+    """Predictions by outcome: answered, error."""
     usage: Usage
     measured: dict[str, float]
     """Sums over the cell: cached prompt tokens, computed prompt tokens, seconds."""
@@ -571,8 +565,9 @@ class DatasetCard(Sealed, frozen=True, kw_only=True):
     statistics: dict[str, float]
     stands_for: str | None
     """The paper's dataset that it is a small stand-in of."""
-    content_sha256: Sha256
-    """Hash of the rows, independent of the file's encoding."""
+    content: dict[str, Sha256]
+    """Hash of each part of the rows, independent of the files' encoding (`building.content`): a job is stale by those
+    that it reads, alone."""
     files: dict[str, Fingerprint]
     examples: Count = 0
     """Worked examples for few-shot prompts; none of them is asked."""

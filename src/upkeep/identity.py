@@ -240,15 +240,27 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     """
     card = inputs.dataset(catalog, job.dataset)
     description = describe(catalog, job, card.chunk_tokens)
-    parts = {**_told(description), **_code(catalog, job), "dataset_content": card.content_sha256}
+    parts = {**_told(description), **_code(catalog, job)}
+    parts |= {name: card.content[name] for name in _read_of_dataset(catalog, job)}
     if description.model_spec is not None:
         parts["weights"] = weights.find(catalog, job.model, job.dataset)[1].sha256
     for role, model in catalog.asked(job).items():
         if role != "reader":
             parts[f"{role}_weights"] = weights.find(catalog, model, job.dataset)[1].sha256
-    if description.task == "train":
-        parts["pairs"] = pairs.sha256 if (pairs := card.files.get("pairs.jsonl")) else "none"
     return digest(parts), parts
+
+
+READ = {
+    "documents": ("documents", "probes", "examples"),
+    "evidence": ("documents", "probes", "examples", "evidence"),
+    "answers": ("documents", "probes", "examples", "evidence", "answers", "outdated"),
+}
+"""Parts of a dataset that a cell reads, by what its method sees; slices are read by none."""
+
+
+def _read_of_dataset(catalog: Catalog, job: Job) -> tuple[str, ...]:
+    """Parts of a dataset that a job reads (`DatasetCard.content`)."""
+    return ("pairs", "examples") if isinstance(job, Training) else READ[catalog.method(job.method).sees]
 
 
 def plan_identity(catalog: Catalog, cell: Cell) -> str:

@@ -73,6 +73,10 @@ class Layout:
     def log(self, kind: str, name: object) -> Path:
         return self.results / "logs" / kind / f"{name}.log"
 
+    def verdicts(self, cell: Cell | str) -> Path:
+        """How a cell's predictions were graded; beside it what that was made of, `graded.json`."""
+        return self.results / "graded" / str(cell) / "verdicts.parquet"
+
     @property
     def scores(self) -> Path:
         return self.results / "scores" / "scores.parquet"

@@ -13,20 +13,22 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from upkeep import weights
 from upkeep.catalog import Catalog
-from upkeep.contract import Document, Gold, Pair, Probe, Resources
+from upkeep.contract import Document, Form, Gold, Pair, Probe, Resources
 from upkeep.files import write_atomically
+from upkeep.grading.reading import read_answer
 from upkeep.integrity import fingerprint
 from upkeep.layout import Layout
 from upkeep.serving.pico import worlds
@@ -98,11 +100,61 @@ def publish(inputs: Path, work: Path, output: Path) -> None:
         "seeds": [SEEDS.start, SEEDS.stop - 1],
         "worlds_sha256": hashlib.sha256((inputs / "worlds.jsonl").read_bytes()).hexdigest(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "accuracy": json.loads((work / "evaluation.json").read_bytes()),
+        "accuracy": measure(work / "replies.jsonl"),
     }
     (output / "training.json").write_text(json.dumps(record, indent=1) + "\n")
     shutil.copyfile(work / "log.jsonl", output / "log.jsonl")
     (output / "README.md").write_text(card(record, output / "log.jsonl"))
+
+
+IN_FORMAT = "an answer after the prompt's format token"
+
+
+class _Replied(msgspec.Struct):
+    """`upkeep.serving.pico.evaluate.Asked`, which is where torch is."""
+
+    skill: str
+    accepted: list[str]
+    outdated: list[str]
+    read: Literal["answer", "after a colon", "whole"]
+    form: Form
+    options: list[str] | None
+    exact: bool
+    also: str
+    marker: str
+    reply: str
+
+    @property
+    def answer(self) -> str:
+        """What the reply says, in lower case."""
+        if self.read == "answer":
+            return (read_answer(self.reply, self.form, self.options, self.marker)[0] or "").lower()
+        return (self.reply.rpartition(":")[2] if self.read == "after a colon" else self.reply).strip().lower()
+
+
+def measure(replies: Path) -> dict[str, dict[str, float]]:
+    """Share of right and of outdated answers, by skill."""
+    found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for one in msgspec.json.Decoder(_Replied).decode_lines(replies.read_bytes()):
+        if one.marker:
+            found[IN_FORMAT].append((one.marker in one.reply, False))
+        right, old = (_said(one.answer, accepted, one.exact) for accepted in (one.accepted, one.outdated))
+        for skill in filter(None, (one.skill, one.also)):
+            found[skill].append((right, old and not right))
+    return {
+        skill: {
+            "right": round(sum(r for r, _ in rows) / len(rows), 4),
+            "outdated": round(sum(o for _, o in rows) / len(rows), 4),
+            "asked": len(rows),
+        }
+        for skill, rows in sorted(found.items())
+    }
+
+
+def _said(answer: str, accepted: Sequence[str], exact: bool) -> bool:
+    said = " ".join(answer.split())
+    right = [" ".join(one.lower().split()) for one in accepted]
+    return any(said == one or (not exact and one in said) for one in right)
 
 
 def write_inputs(catalog: Catalog, folder: Path, recipe: Mapping[str, Any]) -> None:

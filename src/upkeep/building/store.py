@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import shutil
 import tempfile
@@ -16,17 +15,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from upkeep import inputs
 from upkeep.building import leaks
+from upkeep.building.content import content
 from upkeep.building.reading import Faults
 from upkeep.building.tokens import Tokens
 from upkeep.building.tokens import load as load_tokens
 from upkeep.contract import Config, DatasetCard, DatasetSpec, FaultKind, Form, Pair, Published
 from upkeep.errors import UpkeepError
-from upkeep.files import hash_file, storing
+from upkeep.files import digest, hash_file, storing
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
 from upkeep.normal_form import (
     EXAMPLES,
@@ -424,41 +423,6 @@ def check_pin(path: Path, found: str, expected: str | None, pinned_in: Path) -> 
         )
 
 
-def content_sha256(
-    documents: pl.DataFrame,
-    probes: pl.DataFrame,
-    gold: pl.DataFrame,
-    pairs: Sequence[Pair],
-    examples: Sequence[Pair] = (),
-) -> str:
-    """Hash of all rows. It depends on names, types and values of the columns and on the order of rows, not on how a
-    file stores them (compression, row groups, dictionaries)."""
-    digest = hashlib.sha256()
-    for name, frame in zip(TABLES, (documents, probes, gold), strict=True):
-        for column in frame.columns:
-            digest.update(f"{name}.{column}:{frame[column].dtype}:{len(frame)}\n".encode())
-            _hash_values(digest, frame[column])
-    for pair in pairs:
-        digest.update(msgspec.json.encode([pair.question, pair.answer]) + b"\n")
-    for example in examples:
-        digest.update(b"example" + msgspec.json.encode([example.question, example.answer]) + b"\n")
-    return digest.hexdigest()
-
-
-def _hash_values(digest: Any, values: pl.Series) -> None:
-    digest.update(np.packbits(values.is_null().to_numpy()).tobytes())
-    if isinstance(values.dtype, pl.List):
-        digest.update(values.list.len().fill_null(0).cast(pl.Int64).to_numpy().astype("<i8").tobytes())
-        lists = values.drop_nulls()
-        _hash_values(digest, lists.filter(lists.list.len() > 0).explode())
-    elif values.dtype == pl.String:
-        texts = values.fill_null("")
-        digest.update(texts.str.len_bytes().cast(pl.Int64).to_numpy().astype("<i8").tobytes())
-        digest.update("".join(texts.to_list()).encode())
-    else:
-        digest.update(values.fill_null(0).cast(pl.Int64).to_numpy().astype("<i8").tobytes())
-
-
 # ---------------------------------------------------------------- inputs
 
 
@@ -575,7 +539,7 @@ def write(
         slices=_slices(built),
         statistics=dict(built.statistics),
         stands_for=spec.stands_for,
-        content_sha256=content_sha256(built.documents, built.probes, built.gold, built.pairs, built.examples),
+        content=content(built.documents, built.probes, built.gold, built.pairs, built.examples),
         files={file: fingerprint(folder / file) for file in files},
         examples=len(built.examples),
         faults=dict(sorted((faults or {}).items())),
@@ -650,7 +614,7 @@ def validate(folder: Path) -> DatasetCard:
         "questions": data.probes["question_id"].n_unique(),
         "pairs": len(data.pairs),
         "examples": len(data.examples),
-        "content_sha256": content_sha256(data.documents, data.probes, data.gold, data.pairs, data.examples),
+        "content": content(data.documents, data.probes, data.gold, data.pairs, data.examples),
     }
     for name, value in counted.items():
         if getattr(card, name) != value:
@@ -872,7 +836,7 @@ def describe(card: DatasetCard, paper: Mapping[str, float]) -> str:
     if card.stands_for:
         head.append(f"stands for: {card.stands_for}, on a small scale")
     return "\n".join(
-        [*head, f"content: sha256 {card.content_sha256}", "", *lines, *(f"\nnote: {n}" for n in card.notes)]
+        [*head, f"content: sha256 {digest(card.content)}", "", *lines, *(f"\nnote: {n}" for n in card.notes)]
     )
 
 

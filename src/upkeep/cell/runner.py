@@ -35,7 +35,6 @@ from upkeep.contract import (
     Gold,
     Measured,
     ModelSpec,
-    Parse,
     Prediction,
     Probe,
     Record,
@@ -237,19 +236,11 @@ class AnswerTask:
         self.log.append(line)
 
     def _prediction(self, probe: Probe, trial: int, llm: Handle, answer: Answer) -> Prediction:
-        from upkeep.cell.parsing import read_answer
-
-        read: str | None = None
-        parse: Parse = "none"
-        if answer.response is not None:
-            read, parse = read_answer(answer.response, probe.form, probe.options, self.method.tools.prompt.marker)
         return Prediction(
             probe_id=probe.id,
             trial=trial,
             response=answer.response,
             reasoning=llm.reasoning,
-            answer=read,
-            parse=parse,
             finish_reason=llm.finish_reason,
             retrieved=list(answer.retrieved),
             usage=llm.usage,
@@ -266,8 +257,6 @@ class AnswerTask:
             trial=trial,
             response=None,
             reasoning=None,
-            answer=None,
-            parse="none",
             finish_reason="none",
             retrieved=[],
             usage=llm.usage,

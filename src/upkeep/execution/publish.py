@@ -42,7 +42,7 @@ def publish_cell(source: Path, scope: Answers, draft: Manifest, staging: Path, t
     index.require_complete()
     folder = _empty(staging / "folder")
     decoder, encoder = msgspec.json.Decoder(Prediction), msgspec.json.Encoder()
-    outcomes = {"answered": 0, "unparsed": 0, "error": 0}
+    outcomes = {"answered": 0, "error": 0}
     prompt = completion = calls = cached = 0
     seconds = 0.0
     measured: dict[str, list[object]] = {"probe_id": [], "trial": [], "latency_s": [], "cached": []}
@@ -50,7 +50,7 @@ def publish_cell(source: Path, scope: Answers, draft: Manifest, staging: Path, t
         for line in index.lines_in_order():
             prediction = decoder.decode(line)
             file.write(encoder.encode(msgspec.structs.replace(prediction, measured=None)) + b"\n")
-            outcomes[_outcome(prediction)] += 1
+            outcomes["answered" if prediction.error is None else "error"] += 1
             prompt += prediction.usage.prompt
             completion += prediction.usage.completion
             calls += prediction.usage.calls
@@ -71,12 +71,6 @@ def publish_cell(source: Path, scope: Answers, draft: Manifest, staging: Path, t
         measured=draft.measured | {name: float(value) for name, value in totals.items()},
     )
     return _finish(folder, manifest, staging, target)
-
-
-def _outcome(prediction: Prediction) -> str:
-    if prediction.error is not None:
-        return "error"
-    return "unparsed" if prediction.answer is None else "answered"
 
 
 def _write_measured(columns: dict[str, list[object]], path: Path) -> None:

@@ -13,16 +13,15 @@ GRADED_SCHEMA = {
     "position": pl.Int32,
     "phase": pl.Int32,
     "right": pl.Boolean,
-    "answer": pl.String,
-    "parsed": pl.Boolean,
+    "canonical": pl.String,
+    "parse": pl.String,
     "failed": pl.Boolean,
     "has_evidence": pl.Boolean,
     "rank": pl.Int32,
 }
 """One row for each probe and trial, whether it was answered or not, and beside these any `slice_<name>` columns.
 
-`answer` is canonical, null where there is none; `rank` is that of the gold chunk among the retrieved ones, null where
-it is not among them.
+They are as in `graded.VERDICTS` and `key.Key`.
 """
 
 BEHAVIOURS = {
@@ -149,7 +148,7 @@ def behaviours(graded: pl.DataFrame) -> pl.DataFrame:
     transitions = (
         graded.with_columns(
             gold_changed=pl.col("phase") != pl.col("phase").shift(1).over(_TRIAL),
-            other=pl.col("answer").ne_missing(pl.col("answer").shift(1).over(_TRIAL)),
+            other=pl.col("canonical").ne_missing(pl.col("canonical").shift(1).over(_TRIAL)),
             was_right=pl.col("right").shift(1).over(_TRIAL),
         )
         .drop_nulls("was_right")
@@ -202,7 +201,7 @@ def rates(graded: pl.DataFrame) -> pl.DataFrame:
     """Share of predictions whose answer could be read (`parse_rate`) and that failed or are missing (`error_rate`)."""
     return (
         graded.group_by("question_id")
-        .agg(parse_rate=pl.col("parsed").sum(), error_rate=pl.col("failed").sum(), total=pl.len())
+        .agg(parse_rate=(pl.col("parse") != "none").sum(), error_rate=pl.col("failed").sum(), total=pl.len())
         .with_columns(n=pl.col("total"))
         .unpivot(
             ["parse_rate", "error_rate"],

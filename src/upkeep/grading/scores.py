@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from collections.abc import Mapping
@@ -14,9 +15,11 @@ from upkeep import inputs
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import DatasetCard, DatasetSpec, Fingerprint, Sealed, Sha256
 from upkeep.errors import UpkeepError
+from upkeep.fields import plain
 from upkeep.files import digest, write_atomically
-from upkeep.grading.matching import equivalence
-from upkeep.grading.score import SCORE_SCHEMA, Key, identify, read_key, score_cell, tidy
+from upkeep.grading.graded import graded
+from upkeep.grading.key import GRADED_ON, Key, read_key
+from upkeep.grading.score import SCORE_SCHEMA, identify, score_cell, tidy
 from upkeep.identity import tree
 from upkeep.integrity import Damaged, Missing, Stale, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.layout import Layout
@@ -28,7 +31,7 @@ class ScoresRecord(Sealed, frozen=True, kw_only=True):
 
     suite: str
     made_of: dict[str, Sha256]
-    """What decides the scores, by name: each cell and dataset that counts, the code, the cards."""
+    """What decides the scores, by name: each cell and dataset that counts, with what tables call it; the code."""
     refused: dict[str, str]
     """Cells and datasets that are there and do not count, with the reason of each."""
     files: dict[str, Fingerprint]
@@ -66,15 +69,15 @@ class Basis:
 
     def made_of(self) -> dict[str, str]:
         """`ScoresRecord.made_of`."""
-        catalog = self.catalog
-        cards = {f"datasets/{c.dataset}/dataset.yaml" for c in self.cells}
-        cards |= {f"methods/{c.method}/method.yaml" for c in self.cells}
-        cards |= {f"models/{model}.yaml" for c in self.cells if (model := c.model.partition("+")[0]) != "none"}
         parts: dict[str, object] = {name: str(error) for name, error in self.refused.items()}
-        parts |= {str(cell): found.manifest.seal for cell, found in self.cells.items() if found.manifest}
-        parts |= {name: card.seal for name, card in self.datasets.items() if isinstance(card, DatasetCard)}
-        parts["code"] = tree(catalog, "src/upkeep/grading")
-        parts["cards"] = tree(catalog, *sorted(cards))
+        for name, card in self.datasets.items():
+            if isinstance(card, DatasetCard):
+                graded_on = [card.content[part] for part in (*GRADED_ON, "slices")]
+                parts[name] = [graded_on, plain(self.catalog.dataset(name))]
+        for cell, found in self.cells.items():
+            if found.manifest:
+                parts[str(cell)] = [found.manifest.seal, plain(identify(self.catalog, cell))]
+        parts["code"] = tree(self.catalog, "src/upkeep/grading")
         return {name: digest(part) for name, part in sorted(parts.items())}
 
 
@@ -93,25 +96,29 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     """Score every cell that counts and describe every built dataset, and write `scores.parquet` with its record.
 
     Cells that have not been run have no rows. One that is damaged, or was made with other code, data or settings than
-    are here now, has none either; the reason is printed, and kept in the record for the report.
+    are here now, has none either; the reason is printed, and kept in the record for the report. What has not changed
+    since these results were last scored keeps its rows.
     """
     basis, layout = Basis(catalog, suite), Layout(catalog.results)
+    refused, made_of, kept = dict(basis.refused), basis.made_of(), _Kept.read(catalog)
     parts: list[pl.DataFrame] = [pl.DataFrame(schema=SCORE_SCHEMA)]
-    refused = dict(basis.refused)
-    made_of = basis.made_of()
+    keys = functools.lru_cache(maxsize=1)(functools.partial(read_key, catalog))  # the rows are in order of datasets
     for name, card in basis.datasets.items():
         if not isinstance(card, DatasetCard):
             continue
-        spec = catalog.dataset(name)
-        key = read_key(layout.dataset(name), equivalence(spec.equivalence), catalog.hashes)
-        parts.append(score_dataset(name, spec, key))
+        spec, rows = catalog.dataset(name), kept.rows(name, made_of)
+        parts.append(score_dataset(name, spec, keys(name)) if rows is None else rows)
         for cell, manifest in ((cell, found.manifest) for cell, found in basis.cells.items() if cell.dataset == name):
             if manifest is None:
                 continue
-            try:
-                parts.append(score_cell(layout.cell(cell), manifest, cell, identify(catalog, cell), key, spec))
-            except UpkeepError as error:
-                refused[str(cell)] = error
+            if (rows := kept.rows(str(cell), made_of, name)) is None:
+                try:
+                    verdicts = graded(catalog, cell, manifest, keys(name))
+                    rows = score_cell(verdicts, manifest, cell, identify(catalog, cell), keys(name), spec)
+                except UpkeepError as error:
+                    refused[str(cell)] = error
+                    continue
+            parts.append(rows)
     for name, reason in refused.items():
         print(f"refused {name}: {reason}", file=sys.stderr)
     reasons = {name: reason.problem for name, reason in refused.items()}
@@ -123,6 +130,36 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     record = ScoresRecord(suite=suite, made_of=made_of, refused=reasons, files=files)
     write_sealed(layout.scores_record, record)
     return Scores(table, basis, reasons)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Scores as they were last written."""
+
+    made_of: Mapping[str, str]
+    parts: Mapping[str, pl.DataFrame]
+    """Rows by cell; those of datasets by their id."""
+
+    @classmethod
+    def read(cls, catalog: Catalog) -> _Kept:
+        """What is there and undamaged, of whatever suite."""
+        layout = Layout(catalog.results)
+        try:
+            record = read_sealed(layout.scores_record, ScoresRecord, "")
+            verify_files(layout.scores.parent, record.files, "", catalog.hashes)
+            table = pl.read_parquet(layout.scores)
+        except (Missing, Damaged):  # it follows from what is there
+            return cls({}, {})
+        if dict(table.schema) != SCORE_SCHEMA:
+            return cls({}, {})
+        names = table.with_columns(name=pl.when(pl.col("cell") == "").then("dataset_id").otherwise("cell"))
+        parts = names.partition_by("name", maintain_order=True, include_key=False, as_dict=True)
+        return cls(record.made_of, {str(name): rows for (name,), rows in parts.items()})
+
+    def rows(self, name: str, made_of: Mapping[str, str], *beside: str) -> pl.DataFrame | None:
+        """The rows of a cell or dataset, if neither it nor what stands beside it has changed."""
+        same = all(self.made_of.get(one) == made_of.get(one) for one in (name, *beside, "code"))
+        return self.parts.get(name) if same else None
 
 
 def score_dataset(name: str, spec: DatasetSpec, key: Key) -> pl.DataFrame:

@@ -434,7 +434,7 @@ class _Counting:
             tokenizer, rate = None, dataset.tokens_per_byte(tokenizer)
         key = {
             "task": told.task,
-            "dataset": dataset.card.content_sha256,
+            "dataset": digest(dataset.card.content),
             "parameters": told.parameters,
             "sees": card.sees,
             "streams": card.streams,

@@ -20,8 +20,8 @@ from upkeep.cell.lockstep import call_seed
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
 from upkeep.gateway.calls import Call, Calls
-from upkeep.grading.matching import equivalence
-from upkeep.grading.score import grade, read_key, read_predictions
+from upkeep.grading.graded import graded
+from upkeep.grading.key import read_key
 from upkeep.integrity import Missing, verify_folder
 from upkeep.layout import Layout
 from upkeep.published import command_of, predictions, standing
@@ -78,13 +78,10 @@ class Shown:
             raise Missing("this cell is not published", where=folder, remedy=command_of(cell)) from None
         problem = standing(catalog, cell).problem
         stale = None if problem is None else ": ".join(filter(None, (problem.problem, problem.remedy)))
-        key = read_key(
-            layout.dataset(cell.dataset), equivalence(catalog.dataset(cell.dataset).equivalence), catalog.hashes
-        )
-        answered, _ = read_predictions(folder, manifest, key.gold_chunk)
-        graded = grade(key, answered, manifest.trials).with_columns(verdict=_VERDICT)
+        key = read_key(catalog, cell.dataset)
+        verdicts = graded(catalog, cell, manifest, key).with_key(key, manifest.trials)
         gold = pl.read_parquet(layout.dataset(cell.dataset) / "gold.parquet")
-        return cls(catalog, cell, manifest, stale, graded, gold)
+        return cls(catalog, cell, manifest, stale, verdicts.with_columns(verdict=_VERDICT), gold)
 
     @property
     def name(self) -> str:
@@ -98,7 +95,7 @@ _VERDICT = (
     .then(pl.lit("right"))
     .when("outdated")
     .then(pl.lit("outdated"))
-    .when(~pl.col("parsed"))
+    .when(pl.col("parse") == "none")
     .then(pl.lit("unread"))
     .otherwise(pl.lit("wrong"))
 )
@@ -148,14 +145,12 @@ def listing(cell: Shown, question: str | None, trial: int | None, *, wrong: bool
         yield f"note: {_plain(cell.stale)}"
     if wrong:
         rows = rows.filter(~pl.col("right"))
-    answers = {(p.probe_id, p.trial): p.answer for p in predictions(cell.catalog, cell.cell)}
     gold = dict(cell.gold.select("probe_id", "answers").iter_rows())
     shown = rows if full else rows.head(LISTED)
-    columns = ["probe_id", "trial", "verdict"]
+    columns = ["probe_id", "trial", "verdict", "answer"]
     width = max((len(probe) for probe in shown["probe_id"]), default=0)
-    for probe, of_trial, verdict in shown.select(columns).iter_rows():
+    for probe, of_trial, verdict, answer in shown.select(columns).iter_rows():
         place = f"{_plain(probe):{width}}" + (f"  trial {of_trial}" if cell.manifest.trials > 1 else "")
-        answer = answers[probe, of_trial]
         told = "(none)" if answer is None else _line(answer, FIELD)
         yield f"  {verdict:8}  {place}  {told:{FIELD // 2}}  right: {_line(' | '.join(gold[probe]), FIELD)}"
     if len(shown) < len(rows):
@@ -181,7 +176,7 @@ def one(cell: Shown, probe: str, trial: int, *, full: bool) -> Iterator[str]:
     yield from _question(asked, graded)
     yield from _arrived(cell, asked, prediction, gold)
     yield from _calls(cell, prediction, asked["question"], full=full)
-    yield from _read(prediction, full=full)
+    yield from _read(prediction, graded, full=full)
     yield ""
     yield "ANSWER KEY"
     yield f"  right     {_either(gold['answers'])}"
@@ -226,16 +221,16 @@ def _arrived(cell: Shown, asked: dict[str, Any], prediction: Prediction, gold: d
         yield f"  {hit.rank:>3}  {hit.score:10.4f}  {_plain(hit.id)}" + "  evidence" * (hit.id in gold["evidence"])
 
 
-def _read(prediction: Prediction, *, full: bool) -> Iterator[str]:
+def _read(prediction: Prediction, graded: dict[str, Any], *, full: bool) -> Iterator[str]:
     yield ""
     yield "READ"
     if prediction.error is not None:
         yield "  it failed:"
         yield from _quoted(prediction.error, None if full else PART)
         return
-    yield f"  {PARSES[prediction.parse]}"
-    if prediction.answer is not None:
-        yield from _quoted(prediction.answer, None if full else PART)
+    yield f"  {PARSES[graded['parse']]}"
+    if graded["answer"] is not None:
+        yield from _quoted(graded["answer"], None if full else PART)
 
 
 # ---------------------------------------------------------------- calls

@@ -79,6 +79,8 @@ class CellRow:
     state: str
     """`complete`, or the reason why there are no scores."""
     manifest: Manifest | None
+    unread: int
+    """Predictions that hold no answer that can be read."""
     link: str
 
 
@@ -116,7 +118,7 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
                 findings=findings(folder, scores),
             )
         )
-    rows = _cell_rows(layout, standings, waiting, out)
+    rows = _cell_rows(layout, standings, waiting, scores, out)
     manifests = [row.manifest for row in rows if row.manifest]
     page = _environment().get_template("report.html.j2")
     write_atomically(
@@ -128,7 +130,7 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             runtimes=_runtimes(manifests),
             untrained=sorted(set(scores.filter(~pl.col("trained"))["model"])),
             stand_ins=_stand_ins(scores),
-            outcomes=_totals(manifests),
+            outcomes=_totals(rows),
             failures=Counter(row.state for row in rows if row.state not in ("complete", tables.NOT_RUN)).most_common(),
             error_kinds=_error_kinds(layout, rows),
             controls=controls(cells, scores),
@@ -294,13 +296,16 @@ def summary(scores: pl.DataFrame) -> str:
 # ---------------------------------------------------------------- what ran
 
 
-def _cell_rows(layout: Layout, cells: Mapping[Cell, Standing], waiting: pl.DataFrame, out: Path) -> list[CellRow]:
+def _cell_rows(
+    layout: Layout, cells: Mapping[Cell, Standing], waiting: pl.DataFrame, scores: pl.DataFrame, out: Path
+) -> list[CellRow]:
     reasons = dict(waiting.select("cell", "reason").iter_rows())
+    unread = dict(scores.select("cell", "unread").unique("cell").iter_rows())
     rows = []
     for cell, found in cells.items():
         state = reasons.get(str(cell), "complete")
         manifest = found.manifest if state == "complete" else None
-        rows.append(CellRow(str(cell), state, manifest, _link(layout, str(cell), out)))
+        rows.append(CellRow(str(cell), state, manifest, unread.get(str(cell), 0), _link(layout, str(cell), out)))
     return rows
 
 
@@ -320,14 +325,13 @@ def _stand_ins(scores: pl.DataFrame) -> list[tuple[str, str]]:
     return pairs.unique(maintain_order=True).rows()
 
 
-def _totals(manifests: Sequence[Manifest]) -> dict[str, float]:
+def _totals(rows: Sequence[CellRow]) -> dict[str, float]:
     """Sums over all complete cells."""
-    outcomes: Counter[str] = Counter()
-    for manifest in manifests:
-        outcomes.update(manifest.outcomes)
+    manifests = [row.manifest for row in rows if row.manifest]
     return {
-        "predictions": sum(m.probes * m.trials for m in manifests),
-        **{kind: outcomes[kind] for kind in ("answered", "unparsed", "error")},
+        "predictions": sum(m.predictions for m in manifests),
+        "unread": sum(row.unread for row in rows),
+        "error": sum(m.failed for m in manifests),
         "prompt": sum(m.usage.prompt for m in manifests),
         "completion": sum(m.usage.completion for m in manifests),
         "calls": sum(m.usage.calls for m in manifests),

@@ -1,24 +1,23 @@
-"""How well `pico` does: on worlds with held-out names, as the methods ask, and on facts at large.
+"""What `pico` is asked to see how well it does: worlds with held-out names, as the methods ask, and facts at large.
 
-`python -m upkeep.serving.pico.evaluate INPUTS FOLDER` writes `evaluation.json` into the folder of the model.
+`python -m upkeep.serving.pico.evaluate INPUTS FOLDER` writes `replies.jsonl` into the folder of the model: an `Asked` a
+line. Whether they are right is said on the host (`upkeep.pico`), where answers are read.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from upkeep.cell.interface import Context, Message
-from upkeep.cell.parsing import read_answer
 from upkeep.cell.prompts import Prompt, fit, get_prompt
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
@@ -29,26 +28,29 @@ from upkeep.serving.pico.train import Given
 
 REPLY = 96
 """Tokens of a reply at most, as the model's card has it."""
-IN_FORMAT = "an answer after the prompt's format token"
 METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
 LESSONS = 30
 """Of each number of facts at large."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt with what is right."""
 
     skill: str
     prompt: str
     accepted: Sequence[str]
-    outdated: Sequence[str]
-    read: Callable[[str], str | None]
+    outdated: Sequence[str] = ()
+    read: Literal["answer", "after a colon", "whole"]
+    """Where the answer stands in the reply: where the suite reads one of `form`, or so."""
+    form: Form = "short"
+    options: Sequence[str] | None = None
     exact: bool
+    """Whether the answer must be an accepted one, or may name it among other words."""
     also: str = ""
     """A second skill that it counts for."""
     marker: str = ""
     """What the prompt wants before the answer."""
+    reply: str = ""
 
 
 class Model:
@@ -104,10 +106,12 @@ def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Itera
         for _ in range(count):
             lesson = lessons.facts(rng, pools, facts, changes, 0.15, form)
             for question, reply in lesson.turns[:4]:
-                answer = _after_colon(reply.removesuffix("<|end|>"))
+                answer = reply.removesuffix("<|end|>").rpartition(":")[2].strip()
                 kind = "refusal" if answer.endswith(("nknown", working.NO_INFORMATION)) else lesson.skill
                 skill = f"{kind}, {facts} facts{', some changed' if changes else ''}"
-                yield Asked(skill, lesson.prefix + question, [answer], [], _after_colon, True)
+                yield Asked(
+                    skill=skill, prompt=lesson.prefix + question, accepted=[answer], read="after a colon", exact=True
+                )
     for _ in range(count):
         lesson = lessons.notes(rng, pools, 3, memory_system)
         yield from _whole(lesson, "a memory of up to 3 facts written anew")
@@ -119,7 +123,8 @@ def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Itera
 def _whole(lesson: lessons.Lesson, skill: str) -> Iterator[Asked]:
     """The first turn of a lesson whose reply is right if it is the same."""
     question, reply = lesson.turns[0]
-    yield Asked(skill, lesson.prefix + question, [reply.removesuffix("<|end|>")], [], str.strip, True)
+    right = [reply.removesuffix("<|end|>")]
+    yield Asked(skill=skill, prompt=lesson.prefix + question, accepted=right, read="whole", exact=True)
 
 
 def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> Iterator[Asked]:
@@ -193,39 +198,17 @@ def evidence(gold: Gold, documents: Sequence[Document]) -> Context:
 
 def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any) -> Asked:
     messages, _ = fit(prompt, probe, context, model)
-
-    def read(text: str) -> str | None:
-        return read_answer(text, probe.form, probe.options, prompt.marker)[0]
-
-    exact = probe.form != "short" or prompt.name == "oaks_babi"
-    return Asked(skill, model.render(messages), gold.answers, gold.outdated, read, exact, marker=prompt.marker)
-
-
-def measure(asked: Sequence[Asked], model: Model) -> dict[str, dict[str, float]]:
-    """Share of right and of outdated answers, by skill."""
-    replies = model.reply([one.prompt for one in asked])
-    found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    for one, reply in zip(asked, replies, strict=True):
-        if one.marker:
-            found[IN_FORMAT].append((one.marker in reply, False))
-        answer = (one.read(reply) or "").lower()
-        right, old = (_names(answer, accepted, one.exact) for accepted in (one.accepted, one.outdated))
-        for skill in filter(None, (one.skill, one.also)):
-            found[skill].append((right, old and not right))
-    return {
-        skill: {
-            "right": round(sum(r for r, _ in rows) / len(rows), 4),
-            "outdated": round(sum(o for _, o in rows) / len(rows), 4),
-            "asked": len(rows),
-        }
-        for skill, rows in sorted(found.items())
-    }
-
-
-def _names(answer: str, accepted: Sequence[str], exact: bool) -> bool:
-    said = " ".join(answer.split())
-    right = [" ".join(one.lower().split()) for one in accepted]
-    return any(said == one or (not exact and one in said) for one in right)
+    return Asked(
+        skill=skill,
+        prompt=model.render(messages),
+        accepted=gold.answers,
+        outdated=gold.outdated,
+        read="answer",
+        form=probe.form,
+        options=probe.options,
+        exact=probe.form != "short" or prompt.name == "oaks_babi",
+        marker=prompt.marker,
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -238,16 +221,22 @@ def main(arguments: list[str]) -> int:
         for pair in rng.sample(pairs, min(given.probes, len(pairs))):
             lesson = lessons.known(prompt_name, [pair], rng)
             text = lesson.prefix + lesson.turns[0][0]
-            asked.append(Asked(f"known by heart: {prompt_name}", text, [pair.answer], [], _after_colon, False))
+            asked.append(
+                Asked(
+                    skill=f"known by heart: {prompt_name}",
+                    prompt=text,
+                    accepted=[pair.answer],
+                    read="after a colon",
+                    exact=False,
+                )
+            )
     for world in worlds.read(inputs / "held_out.jsonl"):
         asked += as_methods(world, model, given.probes, rng)
         asked += closer(world, model, given.probes, rng)
-    (folder / "evaluation.json").write_text(json.dumps(measure(asked, model), indent=1) + "\n")
+    replies = model.reply([one.prompt for one in asked])
+    answered = [replace(one, reply=reply) for one, reply in zip(asked, replies, strict=True)]
+    (folder / "replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))
     return 0
-
-
-def _after_colon(text: str) -> str:
-    return text.rpartition(":")[2].strip()
 
 
 if __name__ == "__main__":

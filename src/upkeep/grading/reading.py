@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
-from upkeep.contract import Form, Parse
+from upkeep.contract import Form
+
+Parse = Literal["marker", "lenient", "whole", "none"]
+"""How an answer was read: after the marker that the prompt demands, after another spelling of it, from the whole text
+where there is none; or there is no answer."""
 
 # An answer marker in any dress: `## Answer:`, `**Final Answer**:`, `"answer": `. Bounded, so that it cannot backtrack.
 _MARKER = re.compile(r"(?<![^\W_])answer[*_\"'`#” \t]{0,8}[:：]", re.IGNORECASE)
@@ -18,7 +23,7 @@ _LETTER = re.compile(r"(?<![^\W_])[A-Z](?![^\W_])")
 # `I` as a word ("I choose C", "I'm sure"), not as the ninth option ("I", "I.", "I is right").
 _PRONOUN = re.compile(r"I(?:['’]|\s+(?!is\b)[a-z])")
 _LONGEST = 100_000
-"""Characters of an answer that are kept, the limit of the prediction's schema; no gold answer comes near it."""
+"""Characters of an answer that are kept; no gold answer comes near it."""
 
 
 def read_answer(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upkeep.cell.parsing import read_answer
 from upkeep.contract import Form
+from upkeep.grading.reading import read_answer
 
 FORMS: tuple[Form, ...] = ("short", "choice", "label")
 

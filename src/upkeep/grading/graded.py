@@ -1,0 +1,295 @@
+"""One cell's predictions to verdicts: each answer read from its response and held against the answer key.
+
+The verdicts of a cell are kept in `results/graded/<cell>/` with what they were made of, so that a mended reader, form
+or gold answer grades again what it touches, and asks no model. They are worked out anew where they are gone or damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import polars as pl
+from msgspec import Struct
+
+from upkeep.catalog import Catalog, Cell
+from upkeep.contract import Count, Fingerprint, Manifest, Sealed
+from upkeep.errors import UpkeepError
+from upkeep.files import open_regular, write_atomically
+from upkeep.grading.key import Key, canonical_answers
+from upkeep.grading.reading import read_answer
+from upkeep.identity import meaning
+from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
+from upkeep.layout import Layout
+
+CODE = ("grading/graded.py", "grading/key.py", "grading/matching.py", "grading/reading.py")
+"""What decides a verdict, beside the key."""
+AGAIN = "run the cell again with --force"
+
+VERDICTS = {
+    "probe_id": pl.String,
+    "trial": pl.Int32,
+    "answer": pl.String,
+    "canonical": pl.String,
+    "parse": pl.String,
+    "right": pl.Boolean,
+    "outdated": pl.Boolean,
+    "failed": pl.Boolean,
+    "rank": pl.Int32,
+}
+"""`results/graded/<cell>/verdicts.parquet`: one row for each probe and trial, in the order of the key.
+
+`answer` is what was read from the response, `canonical` the same as it is compared, both null where there is none;
+`parse` is how it was read (`reading.Parse`); `outdated`, right before and not now; `failed`, no response for an error;
+`rank` is that of the gold chunk among the retrieved ones, null where it is not among them.
+"""
+
+_BLOCK = 1 << 16
+"""Bytes of predictions that are decoded at once: few enough to stay in a processor's cache."""
+
+
+class GradedRecord(Sealed, frozen=True, kw_only=True):
+    """`results/graded/<cell>/graded.json`: what the verdicts beside it are."""
+
+    cell: str
+    made_of: dict[str, str]
+    """Predictions, key and code, each with its hash."""
+    retrieved: Count
+    """The most documents that any prediction retrieved."""
+    files: dict[str, Fingerprint]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The verdicts of a cell."""
+
+    rows: pl.DataFrame
+    """VERDICTS."""
+    retrieved: int
+    """The most documents that any prediction retrieved; 0 for a method without retrieval."""
+
+    def with_key(self, key: Key, trials: int) -> pl.DataFrame:
+        """VERDICTS beside the columns of `Key.probes`, in the same order."""
+        return _expected(key, trials).hstack(self.rows.drop("probe_id", "trial"))
+
+
+class _Hit(Struct, gc=False):
+    id: str
+    rank: int
+
+
+class _Line(Struct, gc=False):
+    """The fields of a prediction that grading needs; the others are skipped without being built."""
+
+    probe_id: str
+    trial: int
+    response: str | None
+    error: str | None
+    retrieved: list[_Hit]
+
+
+# ---------------------------------------------------------------- kept by cell
+
+
+def graded(catalog: Catalog, cell: Cell, manifest: Manifest, key: Key) -> Graded:
+    """The verdicts of a published cell: those that are kept, if they are of these predictions, this key and this code.
+
+    Args:
+        manifest: the cell's, verified.
+        key: the answer key of its dataset.
+
+    Raises:
+        UpkeepError: the cell's manifest and its files, or these and the dataset, do not agree.
+    """
+    layout = Layout(catalog.results)
+    path, folder = layout.verdicts(cell), layout.cell(cell)
+    made_of = {
+        **key.made_of,
+        "code": meaning(catalog, CODE),
+        "predictions": _fingerprint(manifest, folder).sha256,
+        "trials": str(manifest.trials),
+    }
+    record_path = path.with_name("graded.json")
+    try:
+        record = read_sealed(record_path, GradedRecord, "")
+        if record.made_of == made_of:
+            verify_files(path.parent, record.files, "", catalog.hashes)
+            return Graded(pl.read_parquet(path), record.retrieved)
+    except (Missing, Damaged):  # it follows from what is there
+        pass
+    found = grade_cell(folder, manifest, cell, key)
+    content = io.BytesIO()
+    found.rows.write_parquet(content, compression="zstd", statistics=False)
+    write_atomically(path, content.getbuffer())
+    files = {path.name: fingerprint(path)}
+    record = GradedRecord(cell=str(cell), made_of=made_of, retrieved=found.retrieved, files=files)
+    write_sealed(record_path, record)
+    return found
+
+
+def grade_cell(folder: Path, manifest: Manifest, cell: Cell, key: Key) -> Graded:
+    """Grade the predictions of a published cell.
+
+    Args:
+        folder: where it is published.
+
+    Raises:
+        UpkeepError: as `graded`.
+    """
+    predictions, retrieved = read_predictions(folder, manifest, key)
+    for what, expected, found in (
+        ("name", manifest.cell, str(cell)),
+        ("number of predictions", manifest.probes * manifest.trials, len(predictions)),
+        ("number of probes", manifest.probes, len(key.probes)),
+    ):
+        if expected != found:
+            raise UpkeepError(
+                f"manifest and files do not agree: {what}",
+                where=folder / "manifest.json",
+                expected=expected,
+                found=found,
+                remedy=AGAIN,
+            )
+    return Graded(grade(key, predictions, manifest.trials), retrieved)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.DataFrame, int]:
+    """Read a published cell's predictions in one pass, hashing as it goes, and the answer in each response.
+
+    Returns:
+        A frame of probe_id, trial, answer, parse, failed and rank, and the most documents that any prediction
+        retrieved.
+
+    Raises:
+        UpkeepError: the file is not there or not the one that the manifest describes, or a line is no prediction.
+    """
+    path, wanted = folder / "predictions.jsonl", _fingerprint(manifest, folder)
+    columns: dict[str, list[object]] = {name: [] for name in ("probe_id", "trial", "answer", "parse", "failed", "rank")}
+    values, forms, most = list(columns.values()), key.forms(), 0
+    for record in _lines(path, wanted):
+        # A prediction for an unknown probe is told apart by `grade`.
+        form, options = forms.get(record.probe_id, ("short", None))
+        failed = record.error is not None
+        answer, parse = (None, "none")
+        if record.response is not None and not failed:
+            answer, parse = read_answer(record.response, form, options, key.marker)
+        rank = _rank(record.retrieved, key.gold_chunk.get(record.probe_id))
+        row = (record.probe_id, record.trial, answer, parse, failed, rank)
+        for column, value in zip(values, row, strict=True):
+            column.append(value)
+        most = max(most, len(record.retrieved))
+    types = {name: VERDICTS[name] for name in columns}
+    return pl.DataFrame(columns, schema=types), most
+
+
+def _lines(path: Path, wanted: Fingerprint) -> Iterator[_Line]:
+    decoder, digest, before = msgspec.json.Decoder(_Line), hashlib.sha256(), 0
+    with open_regular(path) as file:
+        while lines := file.readlines(_BLOCK):
+            block = b"".join(lines)
+            digest.update(block)
+            try:
+                yield from decoder.decode_lines(block)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise _not_a_prediction(decoder, lines, before, path) from None
+            before += len(lines)
+    # Once more, for it may have changed since the cell was verified.
+    if wanted.sha256 != digest.hexdigest():
+        raise _other(path, wanted.sha256, digest.hexdigest())
+
+
+def _fingerprint(manifest: Manifest, folder: Path) -> Fingerprint:
+    path = folder / "predictions.jsonl"
+    if (wanted := manifest.files.get(path.name)) is None:
+        raise _other(path, "of a file that is not named", "a file")
+    return wanted
+
+
+def _other(path: Path, expected: str, found: str) -> Damaged:
+    return Damaged(
+        "the predictions are not the ones that the manifest describes",
+        where=path,
+        expected=f"sha256 {expected}",
+        found=f"sha256 {found}",
+        remedy=AGAIN,
+    )
+
+
+def _rank(retrieved: list[_Hit], document: str | None) -> int | None:
+    """Rank of a document among the retrieved ones."""
+    for hit in retrieved:
+        if hit.id == document:
+            return hit.rank
+    return None
+
+
+def _not_a_prediction(
+    decoder: msgspec.json.Decoder[_Line], lines: Iterable[bytes], before: int, path: Path
+) -> UpkeepError:
+    """The error that names the first broken line of a block."""
+    for number, line in enumerate(lines, before + 1):
+        try:
+            decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return UpkeepError(f"line {number} is no prediction: {error}", where=path, remedy=AGAIN)
+    return UpkeepError(f"not readable from line {before + 1} on", where=path, remedy=AGAIN)
+
+
+# ---------------------------------------------------------------- grading
+
+
+def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
+    """Hold predictions against the answer key: VERDICTS.
+
+    A probe without a prediction gets a row that is wrong, unread and failed: nothing leaves the denominator. A
+    prediction with an error is wrong whatever its answer.
+
+    Raises:
+        UpkeepError: a prediction for a probe or trial that does not exist, or two for the same.
+    """
+    expected, keys = _expected(key, trials).select("probe_id", "trial", "form"), ["probe_id", "trial"]
+    unknown = predictions.join(expected, on=keys, how="anti")
+    if not unknown.is_empty():
+        raise UpkeepError("a prediction for an unknown probe or trial", found=unknown.select(keys).row(0))
+    twice = predictions.filter(pl.struct(keys).is_duplicated())
+    if not twice.is_empty():
+        raise UpkeepError("two predictions for the same probe and trial", found=twice.select(keys).row(0))
+    given = predictions.with_columns(answer=pl.when(~pl.col("failed")).then("answer"))
+    rows = expected.join(given, on=keys, how="left", maintain_order="left")
+    rows = rows.with_columns(canonical=canonical_answers(rows, key.equivalence))
+    right = _matches(rows, key.accepted, key)
+    return rows.with_columns(
+        right=right,
+        outdated=_matches(rows, key.outdated, key) & ~right,
+        parse=pl.col("parse").fill_null("none"),
+        failed=pl.col("failed").fill_null(value=True),
+    ).select(pl.col(name).cast(kind) for name, kind in VERDICTS.items())
+
+
+def _expected(key: Key, trials: int) -> pl.DataFrame:
+    return key.probes.join(pl.DataFrame({"trial": pl.int_range(trials, dtype=pl.Int32, eager=True)}), how="cross")
+
+
+def _matches(rows: pl.DataFrame, answers: pl.DataFrame, key: Key) -> pl.Series:
+    """Whether each answer is one of those listed for its probe, or names one of them."""
+    listed = answers.rename({"answer": "listed"})
+    pairs = rows.select("probe_id", "canonical", "form").with_row_index("row").join(listed, on="probe_id")
+    hit = pl.col("canonical") == pl.col("listed")
+    if key.equivalence.within:
+        named = pl.format(" {} ", "canonical").str.contains(pl.format(" {} ", "listed"), literal=True)
+        hit |= (pl.col("form") == "short") & named
+    found = pairs.filter(hit & (pl.col("listed") != ""))["row"].unique()
+    return pl.int_range(len(rows), eager=True, dtype=pl.UInt32).is_in(found.implode())
+
+
+def counted(rows: pl.DataFrame) -> Mapping[str, int]:
+    """Predictions by what became of them: `unread` of those that did not fail, and `failed`."""
+    unread = rows.select((~pl.col("failed") & (pl.col("parse") == "none")).sum()).item()
+    return {"unread": unread, "failed": rows["failed"].sum()}

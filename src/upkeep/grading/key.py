@@ -1,0 +1,97 @@
+"""A dataset's answer key, ready for grading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from upkeep import inputs
+from upkeep.catalog import Catalog
+from upkeep.cell.prompts import get_prompt
+from upkeep.contract import Form
+from upkeep.grading.matching import Equivalence, canonical
+from upkeep.grading.matching import equivalence as named
+from upkeep.integrity import NOTHING_KNOWN, Hashes
+from upkeep.layout import Layout
+
+GRADED_ON = ("probes", "answers", "outdated", "evidence")
+"""The parts of a dataset's content that verdicts depend on (`DatasetCard.content`); slices are for scores alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A dataset's answer key."""
+
+    probes: pl.DataFrame
+    """probe_id, question_id, position, form, options, phase, slice_*, has_evidence: one row a probe."""
+    accepted: pl.DataFrame
+    """probe_id, answer: every accepted answer in canonical form, each once."""
+    outdated: pl.DataFrame
+    """probe_id, answer: the same of answers that were right before."""
+    gold_chunk: Mapping[str, str]
+    """probe_id -> document where the present answer began; absent before anything is known."""
+    equivalence: Equivalence
+    marker: str
+    """What the prompt demands before an answer."""
+    made_of: Mapping[str, str]
+    """What decides all of this: parts of the dataset by their hashes, the equivalence, the marker."""
+
+    def forms(self) -> dict[str, tuple[Form, Sequence[str] | None]]:
+        """probe_id -> the form of its answer, and its options."""
+        return {name: (form, options) for name, form, options in self.probes["probe_id", "form", "options"].iter_rows()}
+
+
+def read_key(catalog: Catalog, dataset: str) -> Key:
+    """Read the answer key of a dataset.
+
+    Raises:
+        Missing, Damaged: the dataset is not there, or not what was built.
+        UpkeepError: its card names an equivalence or a prompt that there is not.
+    """
+    spec = catalog.dataset(dataset)
+    folder = Layout(catalog.results).dataset(dataset)
+    return key_in(folder, spec.equivalence, get_prompt(spec.prompt).marker, catalog.hashes)
+
+
+def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING_KNOWN) -> Key:
+    """As `read_key`, of the folder of a built dataset.
+
+    Args:
+        equivalence: name of one of `matching.EQUIVALENCES`.
+        marker: what the prompt demands before an answer.
+    """
+    card, equal = inputs.verify_dataset(folder, hashes), named(equivalence)
+    gold, probes = pl.read_parquet(folder / "gold.parquet"), pl.read_parquet(folder / "probes.parquet")
+    made_of = {"equivalence": equivalence, "marker": marker, **{part: card.content[part] for part in GRADED_ON}}
+
+    def column(name: str) -> pl.DataFrame:
+        listed = gold.select("probe_id", answer=name).explode("answer").drop_nulls()
+        formed = listed.join(probes.select("probe_id", "form"), on="probe_id", how="left", maintain_order="left")
+        rows = formed.with_columns(answer=canonical_answers(formed, equal))
+        return rows.select("probe_id", "answer").unique(maintain_order=True)
+
+    evident = gold.filter(pl.col("evidence").list.len() > 0).select("probe_id", pl.col("evidence").list.last())
+    slices = [name for name in gold.columns if name.startswith("slice_")]
+    return Key(
+        probes=probes.select("probe_id", "question_id", "position", "form", "options").join(
+            gold.select("probe_id", "phase", *slices, has_evidence=pl.col("evidence").list.len() > 0),
+            on="probe_id",
+            how="left",
+            maintain_order="left",
+        ),
+        accepted=column("answers"),
+        outdated=column("outdated"),
+        gold_chunk=dict(evident.iter_rows()),
+        equivalence=equal,
+        marker=marker,
+        made_of=made_of,
+    )
+
+
+def canonical_answers(rows: pl.DataFrame, equal: Equivalence) -> pl.Series:
+    """The column `answer` in canonical form where `form` is `short`; letters and labels stay."""
+    own = canonical(rows["answer"], equal.canonical)
+    return rows.select(pl.when(pl.col("form") == "short").then(own).otherwise("answer")).to_series()
