@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upkeep import published
-from upkeep.building.content import PARTS
+from upkeep.building.content import content
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import (
     ContextUse,
@@ -83,9 +83,8 @@ def write_dataset(
         form=pl.lit("short"), options=pl.lit(None, pl.List(pl.String))
     )
     table.write_parquet(folder / "probes.parquet")
-    pl.DataFrame(gold, schema_overrides={k: v for k, v in {**types, **lists}.items() if k != "position"}).write_parquet(
-        folder / "gold.parquet"
-    )
+    key = pl.DataFrame(gold, schema_overrides={k: v for k, v in {**types, **lists}.items() if k != "position"})
+    key.write_parquet(folder / "gold.parquet")
     card = DatasetCard(
         dataset=name,
         label="OAKS-B mini",
@@ -100,7 +99,7 @@ def write_dataset(
         slices={"changes": {"sparse": 3, "frequent": 1}},
         statistics={},
         stands_for="oaks_babi" if name == "oaks_babi_mini" else None,
-        content=dict.fromkeys(PARTS, "0" * 64),
+        content=content(pl.DataFrame(), table, key, []),
         files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
     )
     write_sealed(folder / "card.json", card)
