@@ -1,9 +1,10 @@
-"""How fast predictions are validated and scored, on synthetic data of OAKS-B's full size.
+"""How fast predictions are validated, graded and scored, on synthetic data of OAKS-B's full size.
 
-    python benchmarks/scoring.py [--predictions 1000000] [--streams 12] [--keep FOLDER]
+    python benchmarks/scoring.py [--predictions 1000000] [--streams 12] [--cells 128] [--keep FOLDER]
 
-Prints a Markdown table: 78,000 predictions (6,500 a stream) of about 1.6 kB with 30 retrieved ids each scored, reading
-and hashing included; and at least the given number of such predictions validated, strictly. Each measurement runs in a
+Prints a Markdown table: 78,000 predictions (6,500 a stream) of 1.6 kB with 30 retrieved ids each graded and scored,
+reading and hashing included; at least the given number of such predictions validated, strictly, and as many graded; and
+the verdicts of the given number of such cells scored, as they are when no cell has changed. Each measurement runs in a
 process of its own, whose peak memory is the one in the table, with that of its largest helper once for each core.
 """
 
@@ -36,7 +37,7 @@ from upkeep.contract import (
     Retrieved,
     Usage,
 )
-from upkeep.grading.graded import grade_cell
+from upkeep.grading.graded import Graded, grade_cell
 from upkeep.grading.key import key_in
 from upkeep.grading.score import Identity, score_cell
 from upkeep.integrity import fingerprint, verify_folder, write_sealed
@@ -173,9 +174,37 @@ def score(dataset: Path, cell: Path) -> int:
     )
     identity = Identity("RAG", "synthetic", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi", True)
     key, manifest = key_in(dataset, "short_answer", "## Answer:"), verify_folder(cell)
-    verdicts = grade_cell(cell, manifest, CELL, key)
-    assert len(score_cell(verdicts, manifest, CELL, identity, key, spec)) == 85
-    return len(key.probes)
+    paths = sorted(_verdicts(cell).glob("*"))
+    found = (Graded(pl.read_parquet(path), RETRIEVED) for path in paths) if paths else [grade_it(dataset, cell)]
+    count = 0
+    for verdicts in found:
+        count += len(verdicts.rows)
+        assert len(score_cell(verdicts, manifest, CELL, identity, key, spec)) == 85
+    return count
+
+
+def grade_it(dataset: Path, cell: Path) -> Graded:
+    return grade_cell(cell, verify_folder(cell), CELL, key_in(dataset, "short_answer", "## Answer:"))
+
+
+def grade(dataset: Path, cell: Path) -> int:
+    return len(grade_it(dataset, cell).rows)
+
+
+def keep_verdicts(dataset: Path, run: Path, folder: Path, cells: int) -> None:
+    """A folder as `run` with the verdicts of so many cells, each read from a file of its own."""
+    folder.mkdir()
+    _verdicts(folder).mkdir()
+    for path in run.iterdir():
+        os.link(path, folder / path.name)
+    first = _verdicts(folder) / "0.parquet"
+    grade_it(dataset, run).rows.write_parquet(first, compression="zstd", statistics=False)
+    for number in range(1, cells):
+        os.link(first, first.with_name(f"{number}.parquet"))
+
+
+def _verdicts(cell: Path) -> Path:
+    return cell.with_name(f"{cell.name}.verdicts")
 
 
 def validate(dataset: Path, cell: Path) -> int:
@@ -211,6 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predictions", type=int, default=1_000_000, help="how many to validate")
     parser.add_argument("--streams", type=int, default=12, help="how many of 6,500 predictions to score")
+    parser.add_argument("--cells", type=int, default=128, help="how many cells' verdicts to score")
     parser.add_argument("--keep", type=Path, help="make the data here, or use what is here, and leave it")
     arguments = parser.parse_args()
     folder = arguments.keep or Path(tempfile.mkdtemp())
@@ -221,12 +251,21 @@ def main() -> None:
         for cell, count in ((run, None), (many, arguments.predictions)):
             if not cell.exists():
                 make_cell(dataset, cell, count)
+        kept = folder / f"kept-{arguments.cells}"
+        if not kept.exists():
+            keep_verdicts(dataset, run, kept, arguments.cells)
         print(f"{os.cpu_count()} cores\n")
         print("| what | predictions | MB | seconds | predictions/s | peak GiB |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
-        for what, work, cell in (("score one run", score, run), ("validate", validate, many)):
+        for what, work, cell in (
+            ("grade and score one run", score, run),
+            ("validate", validate, many),
+            ("grade", grade, many),
+            ("score what is graded", score, kept),
+        ):
             count, seconds, peak = measured(work, dataset, cell)
-            size = (cell / "predictions.jsonl").stat().st_size / 1e6
+            read = _verdicts(cell).glob("*") if cell == kept else [cell / "predictions.jsonl"]
+            size = sum(path.stat().st_size for path in read) / 1e6
             print(f"| {what} | {count:,} | {size:,.0f} | {seconds:.2f} | {count / seconds:,.0f} | {peak:.2f} |")
     finally:
         if not arguments.keep:

@@ -50,7 +50,7 @@ def number(text: str) -> float:
     ("name", "options", "rows", "columns"),
     [
         ("validation", ["2000"], 3, (1, 2, 3)),
-        ("scoring", ["--predictions", "1", "--streams", "1"], 2, (1, 2, 4, 5)),
+        ("scoring", ["--predictions", "1", "--streams", "1", "--cells", "2"], 4, (1, 3, 4, 5)),
         ("dag", ["--cells", "1"], 1, (0, 1, 2)),
         ("record", ["--replies", "2000", "--probes", "20", "--intervals", "4"], 1, (0, 2, 4)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
