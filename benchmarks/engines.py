@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from upkeep.catalog import Catalog, Cell
-from upkeep.cell.prompts import fit, get_prompt
+from upkeep.cell.prompts import Prompt, fit
 from upkeep.contract import Prediction
 from upkeep.datasets import build_dataset
 from upkeep.execution.fetch import fetch
@@ -41,7 +41,7 @@ def replies(catalog: Catalog, dataset: str, model: str) -> dict[str, str]:
 def prompts(catalog: Catalog, dataset: str, model: Any, wanted: set[str]) -> dict[str, str]:
     """By probe, what the oracle asks."""
     world = build_world(catalog, dataset, int(catalog.dataset(dataset).options["seed"]))
-    prompt = get_prompt(world.prompt, None, world.examples)
+    prompt = Prompt(catalog.prompt_of(dataset), world.examples)
     found = {}
     for probe, gold in zip(world.probes, world.golds, strict=True):
         if probe.id not in wanted:

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from upkeep.catalog import Catalog
 from upkeep.cell.interface import Context
-from upkeep.cell.prompts import get_prompt
+from upkeep.cell.prompts import Prompt
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import CellDescription, Document, EngineSettings, ModelSpec, Prediction, Probe, Round, Sampling
 from upkeep.serving.make_model import WORDS, tiny_llama
@@ -74,7 +75,7 @@ def unavoidable(cell: CellDescription, documents: list[Document], probes: list[l
     """Tokens of the longest shared prefix once, and of each question, with the template's end, once an interval."""
     assert cell.model_spec is not None
     assert cell.model_path is not None
-    tokens, prompt = ChatTokens(cell.model_path, cell.model_spec), get_prompt(cell.prompt)
+    tokens, prompt = ChatTokens(cell.model_path, cell.model_spec), Prompt(cell.prompt)
 
     def ids(probe: Probe, count: int) -> list[int]:
         return tokens.prompt(prompt.messages(probe, Context(recent=documents[:count]))).ids()
@@ -158,7 +159,7 @@ def main() -> None:
             model_path=str(folder / "tiny"),
             engine=EngineSettings(name=given.engine, threads=given.threads, options=json.loads(given.options)),
             chunk_tokens=given.chunk_tokens,
-            prompt="oaks_babi",
+            prompt=Catalog(Path(__file__).resolve().parents[1]).prompt("oaks_babi"),
             output=name,
         )
         floor = unavoidable(cell, documents, probes)

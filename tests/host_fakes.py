@@ -230,6 +230,15 @@ resources: {{disk_gb: 1}}
 """
 
 
+PROMPT = """# Nobody's.
+form: short
+marker: "A:"
+headings: {context: C, question: Q}
+system: Read.
+closed: Say.
+"""
+
+
 def make_repository(root: Path, trials: int = 1) -> Catalog:
     """Methods `echo` (variants a, b), `keen` (sees answers), `guided` (variants a, b, c; sees evidence) and `trainer`
     (trains a model, of none)."""
@@ -238,6 +247,8 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
         "config/suites/mini.yaml": f"{{label: l, summary: s, papers: [], cells: [], seed: 5, trials: {trials}}}",
         "datasets/toy/dataset.yaml": "{label: Toy, summary: s, paper: p, source: ours, licence: CC0, builder: none,"
         " prompt: short, equivalence: exact, metrics: none}",
+        "papers/toy/prompts/short.yaml": PROMPT,
+        "papers/toy/prompts/other.yaml": PROMPT.replace("Read", "Read all"),
         "methods/echo/method.yaml": METHOD.format(
             label="Echo", sees="documents", variants="{a: {n: 1}, b: {n: 2}}", more=""
         ),

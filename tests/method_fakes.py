@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from upkeep.catalog import Catalog
 from upkeep.cell import Message, Method, Reply, Sampling, ScoredToken
 from upkeep.cell.interface import PromptTooLong
+from upkeep.cell.prompts import Prompt
 from upkeep.contract import Document, Gold, Probe
 
 ROOT = Path(__file__).resolve().parents[1]
+PROMPTS = {name: Prompt(Catalog(ROOT).prompt(name)) for name in Catalog(ROOT).prompts}
+"""Those of the repository."""
 
 
 def text_of(messages: Sequence[Message]) -> str:

@@ -23,6 +23,7 @@ from upkeep.execution.supervise import run_cell
 from upkeep.files import hash_file
 from upkeep.images.images import ImageRecord
 from upkeep.integrity import write_sealed
+from upkeep.report.edits import files_of
 from upkeep.workflow import Workflow
 
 LIMIT_S = 10
@@ -86,7 +87,7 @@ def make(root: Path, text: str) -> None:
     for method in ("echo", "trainer"):
         card = root / f"methods/{method}/method.yaml"
         card.write_text(card.read_text().replace("model: false", "model: true"))
-    sums = [*root.glob("papers/toy/*.yaml"), *root.glob("papers/toy/reference/*"), *root.glob("config/suites/*")]
+    sums = [*files_of(root / "papers/toy"), *root.glob("config/suites/*")]
     lines = [f"{hash_file(path)}  {path.relative_to(root)}\n" for path in sorted(sums)]
     (root / "papers/SHA256SUMS").write_text("".join(lines))
     catalog = Catalog(root)

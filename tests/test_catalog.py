@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from upkeep.catalog import Catalog, Cell, TrainedModel, Training
 from upkeep.contract import CellChoice
 from upkeep.errors import UpkeepError
 from upkeep.identity import describe, plan_identity
+from upkeep.operations.validation import validate_path
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,8 @@ def test_every_card_of_the_repository_is_valid(catalog: Catalog) -> None:
         catalog.model(model)
     for dataset in catalog.datasets:
         catalog.dataset(dataset)
+    for prompt in catalog.prompts:
+        catalog.prompt(prompt)
 
 
 def test_every_suite_names_known_cells_only(catalog: Catalog) -> None:
@@ -88,6 +92,49 @@ def test_a_malformed_card_names_file_and_field(repository: Path, edit: tuple[str
         Catalog(repository).method("closed_book")
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (("marker:", "markers:"), ["prompts/evowiki.yaml", "markers"]),
+        (('marker: "The correct answer:"', "marker: ''"), ["prompts/evowiki.yaml", "$.marker"]),
+        (("form: short", "form: long"), ["prompts/evowiki.yaml", "$.form", "'long'"]),
+        (("system: |-", "system: [1]\nclosing: |-"), ["prompts/evowiki.yaml", "$.system"]),
+        ((', question: "# Question"', ""), ["prompts/evowiki.yaml", "`question`", "$.headings"]),
+        (("form: short", "form: short\nasks: {long: Answer.}"), ["prompts/evowiki.yaml", "$.asks"]),
+        (("form: short", "form: short\nchinese: {system: 读}"), ["prompts/evowiki.yaml", "`closed`", "$.chinese"]),
+        (("form: short", "form: short\nindexed: 1"), ["prompts/evowiki.yaml", "$.indexed"]),
+    ],
+)
+def test_a_malformed_prompt_names_file_and_field(repository: Path, edit: tuple[str, str], words: list[str]) -> None:
+    file = repository / "papers/evowiki/prompts/evowiki.yaml"
+    assert edit[0] in file.read_text()
+    file.write_text(file.read_text().replace(*edit))
+    for read in (lambda: Catalog(repository).prompt("evowiki"), lambda: validate_path(file)):
+        with pytest.raises(UpkeepError) as error:
+            read()
+        for word in words:
+            assert word in str(error.value)
+
+
+def test_a_dataset_whose_prompt_there_is_none_of_is_refused_with_its_card(repository: Path) -> None:
+    cell = Cell.parse("evowiki_mini/closed_book/default/tiny")
+    (repository / "papers/evowiki/prompts/evowiki.yaml").rename(repository / "papers/evowiki/prompts/evowikis.yaml")
+    for refused in (lambda: Catalog(repository).check(cell), lambda: describe(Catalog(repository), cell, 1)):
+        with pytest.raises(UpkeepError, match="unknown prompt 'evowiki'") as error:
+            refused()
+        assert isinstance(error.value.where, Path) and error.value.where.is_file()
+        assert "evowiki_mini" in str(error.value.where) and "did you mean evowikis" in str(error.value)
+
+
+def test_two_papers_cannot_have_prompts_of_one_name(repository: Path) -> None:
+    there = repository / "papers/oaks/prompts/oaks_babi.yaml"
+    second = repository / "papers/evowiki/prompts/oaks_babi.yaml"
+    shutil.copy(there, second)
+    with pytest.raises(UpkeepError, match="two prompts with the name 'oaks_babi'") as error:
+        Catalog(repository).check(Cell.parse("oaks_novel_mini/closed_book/default/tiny"))
+    assert str(there) in str(error.value) and str(second.relative_to(repository)) in str(error.value)
 
 
 def test_merged_keys_may_be_given_again(repository: Path) -> None:

@@ -664,7 +664,10 @@ def test_the_builder_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeypat
         + "broken\n"
         + article.format("2024-06-01", "Ann Tell chairs the school board, and Ben Roe chairs the harbour board.")
     )
+    prompt = tmp_path / "papers/evowiki/prompts/chairs.yaml"
+    prompt.write_text(indented(page, "    # My wording.", "An edit runs the cells"))
     repository = Catalog(tmp_path)
+    assert repository.prompt("chairs").closed.endswith("you know. End with a line `Answer: <a name>`.")
     card = build_dataset(repository, "chairs", tmp_path / "out")
     data = store.load(tmp_path / "out")
     assert card.faults == {"broken_record": 1}

@@ -13,8 +13,19 @@ import pytest
 
 from host_fakes import make_repository, write_toy
 from upkeep import fields as module
-from upkeep.catalog import Catalog, Cell, Training
-from upkeep.contract import CellDescription, Config, DatasetSpec, Endpoint, MethodCard, ModelSpec, Resources
+from upkeep.building.content import PARTS
+from upkeep.catalog import Catalog, Cell, Job, Training
+from upkeep.contract import (
+    CellDescription,
+    Config,
+    DatasetCard,
+    DatasetSpec,
+    Endpoint,
+    MethodCard,
+    ModelSpec,
+    PromptCard,
+    Resources,
+)
 from upkeep.errors import UpkeepError
 from upkeep.execution import fetch as fetching
 from upkeep.files import digest
@@ -28,7 +39,8 @@ from upkeep.identity import (
     plan_weights,
     resources,
 )
-from upkeep.integrity import fingerprint, write_sealed
+from upkeep.integrity import fingerprint, read_sealed, write_sealed
+from upkeep.layout import Layout
 from upkeep.weights import Weights, WeightsRecord, content_of, files_of
 
 ECHO = Cell("toy", "echo", "a", "m")
@@ -69,6 +81,7 @@ def edit(root: Path, file: str, old: str, new: str) -> None:
     ("record", "fields"),
     [
         (CellDescription, module.DESCRIPTION),
+        (PromptCard, module.PROMPT),
         (ModelSpec, module.MODEL),
         (Endpoint, module.ENDPOINT),
         (Config, module.CONFIG),
@@ -82,6 +95,7 @@ def test_every_field_is_classed_as_part_of_the_identity_or_not(
     assert set(fields) == set(record.__struct_fields__), "class new fields in upkeep/fields.py"
 
 
+SHORT = "papers/toy/prompts/short.yaml"
 CHANGES = {
     "method's code": ("methods/echo/method.py", "# echo", "# echo!"),
     "variant's parameters": ("methods/echo/method.yaml", "a: {n: 1}", "a: {n: 3}"),
@@ -101,7 +115,15 @@ CHANGES = {
     "sampling": ("models/m.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
     "chat template": ("models/m.yaml", "summary: s", "summary: s\nchat_template: x"),
     "context length": ("models/m.yaml", "length: 100", "length: 101"),
-    "prompt's name": ("datasets/toy/dataset.yaml", "prompt: short", "prompt: other"),
+    "another prompt": ("datasets/toy/dataset.yaml", "prompt: short", "prompt: other"),
+    "prompt's text": (SHORT, "system: Read.", "system: Read it."),
+    "prompt's text without a context": (SHORT, "closed: Say.", "closed: Say it."),
+    "what a prompt asks for": (SHORT, "closed:", "asks: {label: Choose.}\nclosed:"),
+    "prompt's usual form": (SHORT, "form: short", "form: choice"),
+    "prompt's marker": (SHORT, '"A:"', '"B:"'),
+    "prompt's headings": (SHORT, "question: Q", "question: ''"),
+    "prompt's texts in Chinese": (SHORT, "closed:", "chinese: {system: 读, closed: 说}\nclosed:"),
+    "whether a prompt names the newest document": (SHORT, "closed:", "indexed: true\nclosed:"),
     "streams side by side": ("methods/echo/method.yaml", "papers:", "streams: 8\npapers:"),
     "seed": ("config/suites/mini.yaml", "seed: 5", "seed: 6"),
     "trials": ("config/suites/mini.yaml", "trials: 1", "trials: 2"),
@@ -116,6 +138,9 @@ NO_CHANGES = {
     "model's memory": ("models/m.yaml", "summary: s", "summary: s\nresources: {memory_gb: 9, minutes: 1}"),
     "licence and cut-off": ("models/m.yaml", "summary: s", "summary: t\nlicence: MIT\ncutoff: '2024-01-01'"),
     "runtime": ("config/config.yaml", "process", "docker"),
+    "a prompt's comments": (SHORT, "# Nobody's.", "# By hand."),
+    "a prompt's layout": (SHORT, "closed: Say.", "indexed: false\nclosed: |-\n  Say."),
+    "another dataset's prompt": ("papers/toy/prompts/other.yaml", "Read all.", "Read nothing."),
     "scoring": ("datasets/toy/dataset.yaml", "metrics: none", "metrics: oaks"),
     "suite's words": ("config/suites/mini.yaml", "label: l", "label: another"),
 }
@@ -171,8 +196,62 @@ def test_weights_and_dataset_enter_by_their_content(root: Path) -> None:
     assert {name for name in before[1] if before[1][name] != after[1][name]} == {"weights"}
     write_toy(Catalog(root), "other text")
     third = identity(Catalog(root), ECHO)
-    assert {name for name in after[1] if after[1][name] != third[1][name]} == {"dataset_content"}
+    assert {name for name in after[1] if after[1][name] != third[1][name]} == {"documents"}
     assert len({before[0], after[0], third[0]}) == 3
+
+
+READERS = {
+    "documents": {"echo", "guided", "keen"},
+    "probes": {"echo", "guided", "keen"},
+    "examples": {"echo", "guided", "keen", "trainer"},
+    "evidence": {"guided", "keen"},
+    "answers": {"keen"},
+    "outdated": {"keen"},
+    "pairs": {"trainer"},
+    "slices": set(),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_job_is_stale_by_the_parts_of_a_dataset_that_it_reads(root: Path, part: str) -> None:
+    jobs = {
+        "echo": ECHO,
+        "guided": Cell("toy", "guided", "a", "m"),
+        "keen": Cell("toy", "keen", "a", "none"),
+        "trainer": Training("toy", "trainer", "a", "m"),
+    }
+    before = {name: identity(Catalog(root), job) for name, job in jobs.items()}
+    path = Layout(Catalog(root).results).dataset("toy") / "card.json"
+    card = read_sealed(path, DatasetCard, "")
+    write_sealed(path, msgspec.structs.replace(card, content=card.content | {part: "f" * 64}))
+    after = {name: identity(Catalog(root), job) for name, job in jobs.items()}
+    assert {name for name in jobs if before[name][0] != after[name][0]} == READERS[part]
+    for name in READERS[part]:
+        assert {one for one, value in after[name][1].items() if before[name][1][one] != value} == {part}
+
+
+def test_an_edited_prompt_makes_stale_the_cells_of_the_datasets_that_use_it_and_a_new_one_none(root: Path) -> None:
+    for name, prompt in (("second", "short"), ("third", "other")):
+        (root / "datasets" / name).mkdir()
+        text = (root / "datasets/toy/dataset.yaml").read_text()
+        (root / "datasets" / name / "dataset.yaml").write_text(text.replace("prompt: short", f"prompt: {prompt}"))
+    jobs = [
+        kind(dataset, method, variant, "m")
+        for dataset in ("toy", "second", "third")
+        for kind, method, variant in ((Cell, "echo", "a"), (Cell, "echo", "b"), (Training, "trainer", "a"))
+    ]
+
+    def plans() -> dict[Job, str]:
+        catalog = Catalog(root)
+        return {job: (plan_training if isinstance(job, Training) else plan_identity)(catalog, job) for job in jobs}
+
+    before = plans()
+    edit(root, SHORT, "Read.", "Read it.")
+    after = plans()
+    assert {job for job in jobs if before[job] != after[job]} == {job for job in jobs if job.dataset != "third"}
+    (root / "papers/new/prompts").mkdir(parents=True)
+    (root / "papers/new/prompts/new.yaml").write_text((root / SHORT).read_text())
+    assert plans() == after
 
 
 def test_prompt_of_the_user_enters_by_its_text(root: Path) -> None:

@@ -19,11 +19,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from method_fakes import ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe, text_of
+from method_fakes import PROMPTS, ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe, text_of
 from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
 from upkeep.cell.interface import PromptTooLong
-from upkeep.cell.prompts import PROMPTS, get_prompt
 from upkeep.contract import Document, MethodCard, ModelSpec, Pair
 from upkeep.errors import UpkeepError
 from upkeep.new import RESERVED, TEMPLATE, new_method
@@ -45,7 +44,7 @@ ASKING = [m for m in METHODS if card(m).streams > 1]
 
 def make(method: str, variant: str, root: Path = ROOT, **tools: Any) -> Method:
     described = read_yaml(root / "methods" / method / "method.yaml", MethodCard)
-    tools.setdefault("prompt", get_prompt("oaks_babi"))
+    tools.setdefault("prompt", PROMPTS["oaks_babi"])
     tools.setdefault("embedder", FakeEmbedder() if described.embedder else None)
     return load(method, root)(dict(described.variants[variant]), Tools(**tools))
 
@@ -264,7 +263,7 @@ def test_gold_gives_the_right_answer_in_the_demanded_form(prompt: str) -> None:
     form = PROMPTS[prompt].form
     answer = {"choice": "C", "short": "three times", "label": "Contradict"}[form]
     seen = Seen([document(0)], gold=gold(0, answers=[answer, "other"]))
-    given = asyncio.run(make("gold", "default", prompt=get_prompt(prompt)).answer(probe(0), seen, FakeLLM()))
+    given = asyncio.run(make("gold", "default", prompt=PROMPTS[prompt]).answer(probe(0), seen, FakeLLM()))
     assert given.response is not None
     options = ["Consistent", "Contradict"] if form == "label" else None
     assert read_answer(given.response, form, options, PROMPTS[prompt].marker) == (answer, "marker")
@@ -450,7 +449,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(base: Path, output: Path, variant: str, model: ModelSpec = TINY, seed: int = 0, **parameters: Any) -> Path:
-    tools = Tools(get_prompt("oaks_babi"), seed=seed)
+    tools = Tools(PROMPTS["oaks_babi"], seed=seed)
     load("sft")(card("sft").variants[variant] | parameters, tools).train(model, base, PAIRS, output)
     return output
 
@@ -557,7 +556,7 @@ def test_documents_are_gone_over_once_however_many_probes_pick_from_them() -> No
 
 
 def test_a_method_without_a_role_says_so() -> None:
-    base = Method({}, Tools(get_prompt("oaks_babi")))
+    base = Method({}, Tools(PROMPTS["oaks_babi"]))
     with pytest.raises(TypeError, match="answers no probes"):
         asyncio.run(base.answer(probe(0), Seen([]), FakeLLM()))
 

@@ -16,11 +16,11 @@ import pytest
 
 from upkeep import pico
 from upkeep.catalog import Catalog
-from upkeep.cell.prompts import get_prompt
 from upkeep.serving.pico import lessons, renaming, working, worlds
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
+PROMPTS = pico.prompts(Catalog(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,8 @@ def inputs(small: list[worlds.World], names: renaming.Pools, tmp_path_factory: p
     worlds.write(folder / "worlds.jsonl", small)
     recipe = {"steps": 4, "batch_tokens": 256, "hidden": 32, "layers": 2, "feed_forward": 32, "warmup": 2}
     memory_system = pico.memory_system(Catalog(ROOT))
-    given = {"recipe": recipe, "memory_system": memory_system, "known": [], "names": names, "held_out": names}
+    given = {"recipe": recipe, "memory_system": memory_system, "prompts": PROMPTS, "known": []}
+    given |= {"names": names, "held_out": names}
     (folder / "given.json").write_bytes(msgspec.json.encode(given))
     return folder
 
@@ -75,16 +76,15 @@ def test_every_invented_name_of_a_lesson_is_replaced_and_each_always_by_the_same
 
 
 def test_a_lesson_asks_as_the_prompt_asks(small: list[worlds.World], names: renaming.Pools) -> None:
-    lesson = lessons.facts(Random(3), names, 4, 0.5, 0.0)
-    systems = [get_prompt(p.name).system for p in lessons.get_prompts()]
-    assert any(lesson.prefix.startswith(f"<|system|>{system}") for system in systems)
+    lesson = lessons.facts(Random(3), names, PROMPTS, 4, 0.5, 0.0)
+    assert any(lesson.prefix.startswith(f"<|system|>{prompt.system}") for prompt in PROMPTS.values())
     assert all(reply.endswith("<|end|>") and ":" in reply for _, reply in lesson.turns)
 
 
 def test_answers_of_facts_at_large_stand_in_the_context_and_are_the_latest(names: renaming.Pools) -> None:
     checked = 0
     for seed in range(120):
-        lesson = lessons.facts(Random(seed), names, 8, 0.5, 0.0)
+        lesson = lessons.facts(Random(seed), names, PROMPTS, 8, 0.5, 0.0)
         if "Retrieved" in lesson.prefix:
             continue
         for question, reply in lesson.turns:
@@ -100,7 +100,7 @@ def test_answers_of_facts_at_large_stand_in_the_context_and_are_the_latest(names
 def test_what_is_judged_is_found_first(names: renaming.Pools, small: list[worlds.World]) -> None:
     for seed in range(40):
         for form in ("choice", "label"):
-            lesson = lessons.facts(Random(seed), names, 4, 0.0, 0.0, form, plain=True)
+            lesson = lessons.facts(Random(seed), names, PROMPTS, 4, 0.0, 0.0, form, plain=True)
             for question, reply in lesson.turns:
                 value, *walked, judged = reply.removesuffix("<|end|>").strip().split("\n")
                 last = judged.rpartition(": ")[2]
@@ -116,7 +116,10 @@ def test_a_label_of_a_dataset_comes_with_the_value_that_held_at_its_time() -> No
     world = pico.build_world(Catalog(ROOT), "evolveqa_aws_mini", 7)
     golds = {gold.probe_id: gold for gold in world.golds}
     held = [
-        (probe, group.before) for group in lessons.groups(world) for probe, _ in group.probes if probe.form == "label"
+        (probe, group.before)
+        for group in lessons.groups(world, PROMPTS)
+        for probe, _ in group.probes
+        if probe.form == "label"
     ]
     assert len(held) > 50
     for probe, before in held:
@@ -145,8 +148,8 @@ def test_what_comes_before_an_answer_is_the_same_in_every_process(tmp_path: Path
     made = [pico.build_world(Catalog(ROOT), name, seed) for name, seed in tied]
     worlds.write(tmp_path / "worlds", made)
     program = (
-        "import sys; from pathlib import Path; from upkeep.serving.pico import lessons, worlds\n"
-        "print([group.before for w in worlds.read(Path(sys.argv[1])) for group in lessons.groups(w)])"
+        "import sys; from pathlib import Path; from upkeep.serving.pico import working, worlds\n"
+        "print([working.of_world(world) for world in worlds.read(Path(sys.argv[1]))])"
     )
     said = set()
     for seed in range(6):
@@ -240,7 +243,7 @@ def test_a_name_has_the_same_tokens_at_the_beginning_of_a_line_as_within_it(ship
 
 def test_every_system_text_costs_few_tokens(shipped: Any) -> None:
     """A prompt's text that has changed since the model was trained is spelled out, and costs dozens: train it again."""
-    for prompt in lessons.get_prompts():
+    for prompt in PROMPTS.values():
         assert shipped.count(prompt.system) <= 3 * len(prompt.system.splitlines())
 
 
@@ -249,7 +252,7 @@ def test_the_shipped_model_reads_facts_under_names_it_never_met(shipped: Any) ->
     held_out = pico.pools(held_out=True)
     asked: list[tuple[str, str]] = []
     while len(asked) < 80:
-        lesson = lessons.facts(rng, held_out, 6, 0.0, 0.0, plain=True)
+        lesson = lessons.facts(rng, held_out, PROMPTS, 6, 0.0, 0.0, plain=True)
         asked += [(lesson.prefix + question, reply.removesuffix("<|end|>")) for question, reply in lesson.turns[:4]]
     replies = shipped.reply([prompt for prompt, _ in asked])
     assert sum(reply.strip() == answer for reply, (_, answer) in zip(replies, asked, strict=True)) / len(asked) >= 0.75

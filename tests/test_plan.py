@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import upkeep
 from conftest import ROOT, copy_repository
+from method_fakes import PROMPTS
 from upkeep.catalog import Catalog, Cell
 from upkeep.cell.interface import Message
 from upkeep.cell.tokens import TokenPrompt
@@ -357,7 +358,7 @@ def description(**changes: Any) -> CellDescription:
         "model_path": None,
         "engine": EngineSettings(name="endpoint"),
         "chunk_tokens": 100,
-        "prompt": "oaks_babi",
+        "prompt": PROMPTS["oaks_babi"].card,
         "output": "/nowhere",
     }
     return CellDescription(**(fields | changes))

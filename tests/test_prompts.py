@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from method_fakes import FakeLLM, document, probe, text_of
+from method_fakes import PROMPTS, ROOT, FakeLLM, document, probe, text_of
+from upkeep.catalog import Catalog, Cell
 from upkeep.cell import Context
-from upkeep.cell.prompts import PROMPTS, Prompt, fit, get_prompt
+from upkeep.cell.prompts import Prompt, fit
 from upkeep.contract import Document, Pair
+from upkeep.identity import describe
 
-BABI = get_prompt("oaks_babi")
+BABI = PROMPTS["oaks_babi"]
 
 
 def user(context: Context, **other: object) -> list[str]:
@@ -50,7 +54,7 @@ def test_without_any_block_there_is_no_context_and_no_rule_to_rely_on_one() -> N
 
 def test_an_empty_block_is_still_a_context() -> None:
     system, asked = BABI.messages(probe(7), Context(recent=[]))
-    assert system["parts"] == [BABI.system]
+    assert system["parts"] == [BABI.card.system]
     assert asked["parts"][0] == "## Context:\n"
 
 
@@ -67,7 +71,7 @@ def test_questions_of_one_interval_differ_in_the_last_part_alone() -> None:
 
 
 def test_options_get_letters_in_their_order() -> None:
-    prompt = get_prompt("oaks_novel")
+    prompt = PROMPTS["oaks_novel"]
     asked = prompt.messages(probe(0, options=["the attic", "the hall"], form="choice"), Context(recent=[]))[-1]
     assert asked["parts"][-1].endswith("\n\n## Options:\nA. the attic\nB. the hall")
 
@@ -78,28 +82,35 @@ def test_more_options_than_letters_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_a_users_text_is_taken_word_for_word(name: str) -> None:
-    prompt = get_prompt(name, " {my} text \n")
+def test_a_users_text_is_taken_word_for_word(name: str, tmp_path: Path) -> None:
+    own, config = tmp_path / "own.txt", tmp_path / "config.yaml"
+    own.write_text(" {my} text \n")
+    config.write_text(yaml.safe_dump({"prompts": {name: str(own)}}))
+    catalog = Catalog(ROOT, config)
+    dataset = next(one for one in catalog.datasets if catalog.dataset(one).prompt == name)
+    told = describe(catalog, Cell(dataset, "closed_book", "default", "tiny"), 1).prompt
+    assert told.marker == PROMPTS[name].marker
     for context in (Context(), Context(recent=[document(0)])):
-        assert prompt.messages(probe(0), context)[0]["parts"] == [" {my} text \n"]
+        for question in ("Who?", "谁？"):
+            assert Prompt(told).messages(probe(0, question), context)[0]["parts"] == [" {my} text \n"]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=lambda p: p.name)
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
 def test_every_prompt_demands_its_marker_with_and_without_a_context_and_for_every_form(prompt: Prompt) -> None:
-    for form in prompt.asks or [prompt.form]:
+    for form in prompt.card.asks or [prompt.form]:
         for context in (Context(), Context(recent=[document(0)])):
             rules = "".join(prompt.messages(probe(0, options=["yes", "no"], form=form), context)[0]["parts"])
             assert f"{prompt.marker} <" in rules
 
 
 def test_labels_are_shown_where_the_rules_do_not_name_them() -> None:
-    asked = get_prompt("imprint_news").messages(probe(0, options=["yes", "no"], form="label"), Context())[-1]
+    asked = PROMPTS["imprint_news"].messages(probe(0, options=["yes", "no"], form="label"), Context())[-1]
     assert asked["parts"][-1].endswith("## Labels:\nyes, no")
 
 
 def test_examples_are_shown_in_the_language_of_the_question_alone() -> None:
     examples = [Pair(question="An item", answer="Answer: Contradict"), Pair(question="一条设定", answer="Answer: 一致")]
-    prompt = get_prompt("prelude", examples=examples)
+    prompt = Prompt(PROMPTS["prelude"].card, examples)
     english = "".join(prompt.messages(probe(0, "The item"), Context())[0]["parts"])
     chinese = "".join(prompt.messages(probe(0, "设定：某事"), Context())[0]["parts"])
     assert "<example_1>\nAn item\nAnswer: Contradict\n</example_1>" in english and "一条设定" not in english

@@ -720,12 +720,11 @@ def test_every_published_number_of_a_dataset_is_found_in_its_paper(name: str) ->
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_dataset_has_a_page_and_a_prompt(name: str) -> None:
-    from upkeep.cell.prompts import PROMPTS
     from upkeep.grading.matching import EQUIVALENCES
 
     spec = Catalog(ROOT).dataset(name)
     assert len((ROOT / "datasets" / name / "README.md").read_text(encoding="utf-8").split()) > 30
-    assert spec.prompt in PROMPTS and spec.equivalence in EQUIVALENCES
+    assert spec.prompt in Catalog(ROOT).prompts and spec.equivalence in EQUIVALENCES
     assert spec.stands_for is None or spec.stands_for in DATASETS
 
 

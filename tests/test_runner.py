@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from method_fakes import PROMPTS
 from test_engines import Recorder
 from upkeep.cell.loading import load_method
 from upkeep.cell.runner import Log, describe, run
@@ -110,7 +111,7 @@ class Bench:
             "model_path": None,
             "engine": EngineSettings(name="none"),
             "chunk_tokens": 100,
-            "prompt": "oaks_babi",
+            "prompt": PROMPTS["oaks_babi"].card,
             "output": str(self.output),
         }
         return CellDescription(**(fields | changes))

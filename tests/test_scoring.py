@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host_fakes import PROMPT
 from upkeep import published
 from upkeep.building.content import content
 from upkeep.catalog import Catalog, Cell
@@ -670,10 +671,11 @@ def catalog(tmp_path: Path) -> Catalog:
     """A small suite: two datasets, of which one is not built, a trained model, and a control."""
     files = {
         "config/config.yaml": "suite: x",
+        "papers/oaks/prompts/short.yaml": PROMPT,
         "datasets/oaks_babi_mini/dataset.yaml": "{label: B, summary: s, paper: oaks, source: s, licence: l, "
-        "builder: b, stands_for: oaks_babi, prompt: oaks_babi, equivalence: short_answer, metrics: oaks}",
+        "builder: b, stands_for: oaks_babi, prompt: short, equivalence: short_answer, metrics: oaks}",
         "datasets/oaks_novel/dataset.yaml": "{label: N, summary: s, paper: oaks, source: s, licence: l, builder: b, "
-        "prompt: oaks_babi, equivalence: letter, metrics: oaks}",
+        "prompt: short, equivalence: letter, metrics: oaks}",
         "methods/gold/method.yaml": "{label: Gold, papers: [oaks], summary: s, reference: r, variants: {default: {}}, "
         "model: false, sees: answers}",
         "methods/rag_dense/method.yaml": "{label: RAG, papers: [oaks], summary: s, reference: r, settings: [k], "

@@ -49,6 +49,7 @@ FOLDERS = (
     "methods/*/method.yaml",
     "datasets/*/dataset.yaml",
     "models/*.yaml",
+    "papers/*/prompts/*.yaml",
     "config/suites/*.yaml",
     "config/config.yaml",
 )

@@ -16,7 +16,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from upkeep.contract import CellChoice, Config, DatasetSpec, DoorRole, MethodCard, ModelSpec, Record, Role, Suite
+from upkeep.contract import (
+    CellChoice,
+    Config,
+    DatasetSpec,
+    DoorRole,
+    MethodCard,
+    ModelSpec,
+    PromptCard,
+    Record,
+    Role,
+    Suite,
+)
 from upkeep.errors import UpkeepError
 from upkeep.integrity import Hashes
 from upkeep.yaml_files import convert, load, read_yaml
@@ -142,6 +153,25 @@ class Catalog:
         return sorted(p.parent.name for p in (self.root / "papers").glob("*/tables.yaml"))
 
     @functools.cached_property
+    def prompts(self) -> dict[str, Path]:
+        """Each prompt's file, in its paper's folder.
+
+        Raises:
+            UpkeepError: two papers have prompts of one name.
+        """
+        found: dict[str, Path] = {}
+        for path in sorted((self.root / "papers").glob("*/prompts/*.yaml")):
+            if (other := found.setdefault(path.stem, path)) != path:
+                raise UpkeepError(
+                    f"two prompts with the name {path.stem!r}",
+                    where=path,
+                    expected="a name that no prompt of another paper has",
+                    found=other.relative_to(self.root),
+                    remedy="rename one of them, and in the datasets that use it",
+                )
+        return found
+
+    @functools.cached_property
     def suites(self) -> dict[str, Path]:
         named = {p.stem: p for p in (self.root / "config" / "suites").glob("*.yaml")}
         return named | {p.parent.name: p for p in (self.root / "papers").glob("*/suite.yaml")}
@@ -182,6 +212,27 @@ class Catalog:
     def dataset(self, name: str) -> DatasetSpec:
         return self._card("dataset", name, self.datasets, self.root / "datasets" / name / "dataset.yaml", DatasetSpec)
 
+    def prompt(self, name: str) -> PromptCard:
+        nowhere = self.root / "papers" / "*" / "prompts" / f"{name}.yaml"
+        return self._card("prompt", name, self.prompts, self.prompts.get(name, nowhere), PromptCard)
+
+    def prompt_of(self, dataset: str) -> PromptCard:
+        """The prompt that a dataset's card names.
+
+        Raises:
+            UpkeepError: there is none of that name, with the dataset's card; or the prompt's own is wrong.
+        """
+        name = self.dataset(dataset).prompt
+        try:
+            return self.prompt(name)
+        except UpkeepError as error:
+            if error.where is not None:
+                raise
+            where = self.root / "datasets" / dataset / "dataset.yaml"
+            raise UpkeepError(
+                error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
+            ) from None
+
     def suite(self, name: str) -> Suite:
         return self._card("suite", name, self.suites, self.suites.get(name, self._own_suite(name)), Suite)
 
@@ -192,7 +243,7 @@ class Catalog:
 
     def check(self, cell: Cell) -> None:
         """Refuse a cell that names anything unknown, before anything starts."""
-        self.dataset(cell.dataset)
+        self.prompt_of(cell.dataset)
         card = self.method(cell.method)
         if cell.variant not in card.variants:
             raise UpkeepError(

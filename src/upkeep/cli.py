@@ -182,8 +182,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     new.add_argument("--gpus", type=_count, default=0, metavar="N", help="that the model needs; default: none")
 
-    listing = command("list", _list, "what there is: methods, models, datasets, suites, or the cells of a suite")
-    listing.add_argument("what", choices=["methods", "models", "datasets", "suites", "cells"])
+    listing = command(
+        "list", _list, "what there is: methods, models, datasets, prompts, suites, or the cells of a suite"
+    )
+    listing.add_argument("what", choices=["methods", "models", "datasets", "prompts", "suites", "cells"])
     listing.add_argument("suite", nargs="?")
 
     command("schema", _schema, "write schema/*.schema.json anew from the records of the library")
@@ -655,6 +657,8 @@ def _list(arguments: argparse.Namespace) -> int:
             ]
         case "datasets":
             rows = [(d, catalog.dataset(d).summary, "") for d in catalog.datasets]
+        case "prompts":
+            rows = [(p, str(path.relative_to(catalog.root)), "") for p, path in catalog.prompts.items()]
         case "suites":
             rows = [(s, catalog.suite(s).summary, "") for s in catalog.suites]
         case _:

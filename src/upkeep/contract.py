@@ -323,6 +323,38 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """Parameters of a `rule`."""
 
 
+class Rules(Record, frozen=True, kw_only=True):
+    """System texts, word for word."""
+
+    system: str
+    """Where the model reads a context."""
+    closed: str
+    """Where it is asked without one: a rule to rely on the text alone would forbid any answer."""
+
+
+class Headings(Record, frozen=True, kw_only=True):
+    """Lines above the parts of what the user says; an empty one is left out."""
+
+    context: str
+    question: str
+
+
+class PromptCard(Rules, frozen=True, kw_only=True):
+    """`papers/<paper>/prompts/<prompt>.yaml`: how a dataset's probes are put to a model (`upkeep.cell.prompts`)."""
+
+    form: Form
+    """The usual form of an answer, and that of training pairs."""
+    marker: Annotated[str, Meta(min_length=1)]
+    """What the reply is to put before the answer."""
+    headings: Headings
+    asks: dict[Form, str] = {}
+    """What follows the system text for each form of answer, where the dataset has several."""
+    chinese: Rules | None = None
+    """The system texts for questions in Chinese, where they are others."""
+    indexed: bool = False
+    """Whether the question names the newest document's index where documents are shown with theirs."""
+
+
 Role = Literal["reader", "writer", "embedder"]
 """What a model is to a cell: it answers; it writes what a method keeps as documents arrive; it makes vectors."""
 
@@ -378,10 +410,8 @@ class CellDescription(Record, frozen=True, kw_only=True):
     seed: Count = 0
     chunk_tokens: Positive
     """Tokens of a document at most, by the dataset's tokenizer."""
-    prompt: str
-    """Name of the dataset's prompt (`upkeep.cell.prompts`)."""
-    prompt_text: str | None = None
-    """A user's own system text in place of ours."""
+    prompt: PromptCard
+    """The dataset's, with the user's own text where there is one."""
     examples: list[Pair] = []
     """The dataset's worked examples, for the prompt."""
     output: str
@@ -605,7 +635,7 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """Statistic of the card -> what the paper prints for it: a place in its tables, or a number from its text."""
     stands_for: str | None = None
     prompt: str
-    """Name of the prompt in `upkeep.cell.prompts`."""
+    """Name of the prompt, a file of `papers/*/prompts/`."""
     equivalence: str
     """Name of the answer equivalence in `upkeep.grading.matching`."""
     metrics: str
@@ -691,7 +721,7 @@ class Config(Record, frozen=True, kw_only=True):
     data: dict[str, str] = {}
     """Dataset -> local path of an official release."""
     prompts: dict[str, str] = {}
-    """Prompt name -> a file with a text of the user's own."""
+    """Prompt -> a file with a system text of the user's own, taken word for word in place of all of the card's."""
     models: dict[str, str] = {}
     """Model id -> local folder of its weights."""
     offline: bool = False
@@ -733,6 +763,7 @@ BOUNDARY: dict[str, type[Struct]] = {
     "dataset": DatasetSpec,
     "method": MethodCard,
     "model": ModelSpec,
+    "prompt": PromptCard,
     "suite": Suite,
     "config": Config,
     "cluster": Cluster,

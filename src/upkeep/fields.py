@@ -33,12 +33,21 @@ DESCRIPTION: Fields = {
     "trials": "in",
     "seed": "in",
     "chunk_tokens": "in",
-    "prompt": "in",
-    "prompt_text": "in",
+    "prompt": "content",
     "examples": "content",
     "output": "out",
     "pairs": "content",
     "socket": "out",
+}
+PROMPT: Fields = {
+    "system": "in",
+    "closed": "in",
+    "form": "in",
+    "marker": "in",
+    "headings": "in",
+    "asks": "in",
+    "chinese": "in",
+    "indexed": "in",
 }
 MODEL: Fields = {
     "label": "out",

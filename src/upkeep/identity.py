@@ -18,9 +18,9 @@ import msgspec
 
 from upkeep import inputs, weights
 from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog, Cell, Job, TrainedModel, Training
-from upkeep.contract import CellDescription, EngineSettings, Resources
+from upkeep.contract import CellDescription, EngineSettings, PromptCard, Resources
 from upkeep.errors import UpkeepError
-from upkeep.fields import DATASET, DESCRIPTION, MODEL, part, plain
+from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, part, plain
 from upkeep.files import digest, hash_file
 
 METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract.py")
@@ -133,8 +133,7 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         chunk_tokens: the dataset's, from its card; 1 while it is not built.
     """
     training = isinstance(job, Training)
-    card, dataset, config = catalog.method(job.method), catalog.dataset(job.dataset), catalog.config
-    suite = catalog.suite(config.suite)
+    card, suite = catalog.method(job.method), catalog.suite(catalog.config.suite)
     spec = catalog.spec(job.model) if card.model else None
     asked = catalog.asked(job)
     return CellDescription(
@@ -156,8 +155,7 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         trials=1 if training else suite.trials,
         seed=suite.seed,
         chunk_tokens=chunk_tokens,
-        prompt=dataset.prompt,
-        prompt_text=_prompt_text(catalog, dataset.prompt),
+        prompt=_prompt(catalog, job.dataset),
         output="/output",
     )
 
@@ -180,18 +178,21 @@ def resources(catalog: Catalog, method: str, model: str) -> Resources:
     return msgspec.convert(chosen, Resources)
 
 
-def _prompt_text(catalog: Catalog, prompt: str) -> str | None:
-    if (file := catalog.config.prompts.get(prompt)) is None:
-        return None
+def _prompt(catalog: Catalog, dataset: str) -> PromptCard:
+    """A dataset's prompt; the user's own text, where the configuration names one, stands for all of its texts."""
+    card, name = catalog.prompt_of(dataset), catalog.dataset(dataset).prompt
+    if (file := catalog.config.prompts.get(name)) is None:
+        return card
     path = catalog.root / Path(file).expanduser()
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UpkeepError(
-            f"the text for prompt {prompt!r} cannot be read: {error}",
+            f"the text for prompt {name!r} cannot be read: {error}",
             where=path,
             remedy="mend `prompts:` in your configuration",
         ) from None
+    return msgspec.structs.replace(card, system=text, closed=text, asks={}, chinese=None)
 
 
 def _told(description: CellDescription) -> dict[str, str]:
@@ -201,7 +202,7 @@ def _told(description: CellDescription) -> dict[str, str]:
         # Beside a GPU, threads decide how fast it is fed; on a CPU, in which order numbers are added.
         del values["engine"]["threads"]
     parts = {name: value if isinstance(value, str) else plain(value) for name, value in values.items()}
-    parts["prompt_text"] = digest(description.prompt_text) if description.prompt_text is not None else "ours"
+    parts["prompt"] = digest(part(description.prompt, PROMPT, "in"))
     parts["model_spec"] = plain(part(description.model_spec, MODEL, "in"))
     parts["writer_spec"] = plain(part(description.writer_spec, MODEL, "in"))
     parts["embedder_spec"] = plain(part(description.embedder_spec, MODEL, "in"))

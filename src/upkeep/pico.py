@@ -26,7 +26,7 @@ import msgspec
 
 from upkeep import weights
 from upkeep.catalog import Catalog
-from upkeep.contract import Document, Form, Gold, Pair, Probe, Resources
+from upkeep.contract import Document, Form, Gold, Pair, Probe, PromptCard, Resources
 from upkeep.files import write_atomically
 from upkeep.grading.reading import read_answer
 from upkeep.integrity import fingerprint
@@ -171,6 +171,7 @@ def write_inputs(catalog: Catalog, folder: Path, recipe: Mapping[str, Any]) -> N
     given = {
         "recipe": dict(recipe),
         "memory_system": memory_system(catalog),
+        "prompts": prompts(catalog),
         "known": known(catalog),
         "names": pools(held_out=False),
         "held_out": pools(held_out=True),
@@ -235,6 +236,11 @@ def build_world(catalog: Catalog, dataset: str, seed: int) -> worlds.World:
         pairs=list(built.pairs),
         examples=list(built.examples),
     )
+
+
+def prompts(catalog: Catalog) -> dict[str, PromptCard]:
+    """The prompts of the datasets that it learns from, by name."""
+    return {catalog.dataset(name).prompt: catalog.prompt_of(name) for name in DATASETS}
 
 
 def known(catalog: Catalog) -> list[tuple[str, list[Pair]]]:

@@ -27,7 +27,7 @@ from upkeep.cell.interface import Message, PromptTooLong
 from upkeep.cell.lockstep import EngineDied, Handle, lockstep
 from upkeep.cell.remote import RemoteEngine
 from upkeep.cell.runner import Log
-from upkeep.contract import CellDescription, Count, EngineSettings, ModelSpec, Record, Resources
+from upkeep.contract import CellDescription, Count, EngineSettings, Headings, ModelSpec, PromptCard, Record, Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
@@ -243,7 +243,7 @@ def _conversation(step: Step[Given, Any], given: Given) -> list[Message]:
 
 
 def _description(dataset: str, model: str, spec: ModelSpec, resources: Resources) -> CellDescription:
-    """What the engine's container is told: the fields of a cell that make its engine."""
+    """What the engine's container is told: the fields of a cell that make its engine; the others say nothing to it."""
     return CellDescription(
         task="answer",
         dataset=dataset,
@@ -255,7 +255,7 @@ def _description(dataset: str, model: str, spec: ModelSpec, resources: Resources
         model_path=None,
         engine=EngineSettings(name=spec.engine, threads=resources.cpus),
         chunk_tokens=1,
-        prompt=dataset,
+        prompt=PromptCard(system="", closed="", form="short", marker=":", headings=Headings(context="", question="")),
         output="/output",
     )
 

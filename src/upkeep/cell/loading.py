@@ -14,7 +14,7 @@ from upkeep.cell.endpoint import Endpoint
 from upkeep.cell.interface import Embedder
 from upkeep.cell.lockstep import Engine
 from upkeep.cell.method import Method, Tools
-from upkeep.cell.prompts import get_prompt
+from upkeep.cell.prompts import Prompt
 from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import CellDescription
 
@@ -56,8 +56,9 @@ def make_method(cell: CellDescription, methods: Path, embedder: Embedder | None,
     door = Door(embedder, cell.aliases, max_calls=cell.max_calls, one_at_a_time=cell.one_at_a_time)
     if cell.one_at_a_time:
         os.environ.update(door.environment)  # before the method's code is loaded, which may look for it then
-    prompt = get_prompt(cell.prompt, cell.prompt_text, cell.examples)
-    tools = Tools(prompt=prompt, embedder=embedder, seed=cell.seed, threads=threads, door=door)
+    tools = Tools(
+        prompt=Prompt(cell.prompt, cell.examples), embedder=embedder, seed=cell.seed, threads=threads, door=door
+    )
     if cell.command:
         return CommandMethod(cell.parameters, tools, cell.command, methods / cell.method)
     return load_method(methods, cell.method)(cell.parameters, tools)

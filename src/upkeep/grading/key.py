@@ -10,7 +10,6 @@ import polars as pl
 
 from upkeep import inputs
 from upkeep.catalog import Catalog
-from upkeep.cell.prompts import get_prompt
 from upkeep.contract import Form
 from upkeep.grading.matching import Equivalence, canonical
 from upkeep.grading.matching import equivalence as named
@@ -49,11 +48,11 @@ def read_key(catalog: Catalog, dataset: str) -> Key:
 
     Raises:
         Missing, Damaged: the dataset is not there, or not what was built.
-        UpkeepError: its card names an equivalence or a prompt that there is not.
+        UpkeepError: its card names an equivalence or a prompt that there is not, or the prompt's card is wrong.
     """
     spec = catalog.dataset(dataset)
     folder = Layout(catalog.results).dataset(dataset)
-    return key_in(folder, spec.equivalence, get_prompt(spec.prompt).marker, catalog.hashes)
+    return key_in(folder, spec.equivalence, catalog.prompt_of(dataset).marker, catalog.hashes)
 
 
 def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING_KNOWN) -> Key:

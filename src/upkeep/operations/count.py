@@ -441,7 +441,7 @@ class _Counting:
             "dense": told.embedder_spec is not None,
             "engine": [told.engine.name, told.engine.prefix_cache, told.engine.options, told.engine.max_in_flight],
             "trials": told.trials,
-            "prompt": [told.prompt, told.prompt_text],
+            "prompt": msgspec.to_builtins(told.prompt),
             "seed": told.seed,
             "spec": [spec.context_length, spec.sampling.max_tokens, spec.chat_template, spec.thinking, spec.trained],
             "template": [spec.template_options, spec.thinking_tags],

@@ -110,12 +110,12 @@ def _check_yaml(path: Path) -> str:
     from upkeep.yaml_files import read_yaml
 
     names = {"method.yaml": "method", "dataset.yaml": "dataset", "suite.yaml": "suite", "config.yaml": "config"}
-    kind = names.get(path.name) or {"models": "model", "suites": "suite"}.get(path.parent.name)
+    kind = names.get(path.name) or {"models": "model", "prompts": "prompt", "suites": "suite"}.get(path.parent.name)
     if kind is None:
         raise UpkeepError(
             "do not know how to check this",
             where=path,
-            expected=f"{', '.join(names)}, models/*.yaml or config/suites/*.yaml",
+            expected=f"{', '.join(names)}, models/*.yaml, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
     read_yaml(path, BOUNDARY[kind])
     return f"{path.name}: a valid {kind}"

@@ -1,4 +1,5 @@
-"""What of the papers' numbers and of the suites is not as it was shipped: a report says it, for a reader cannot see it.
+"""What of the papers' numbers and prompts and of the suites is not as it was shipped: a report says it, for a reader
+cannot see it.
 
 These files are the user's to edit; `papers/SHA256SUMS` says what they were. `sha256sum -c papers/SHA256SUMS` tells the
 same without this program.
@@ -28,7 +29,7 @@ class Edit:
 
 
 def edited(catalog: Catalog, suite: str) -> list[Edit]:
-    """The edits among what a suite's report is made from: its own file, its papers' tables, claims and numbers."""
+    """The edits among what a suite's report is made from: its file, its papers' tables, claims, numbers, prompts."""
     root = catalog.root
     shipped = _shipped(root / SUMS)
     if shipped is None:
@@ -44,7 +45,7 @@ def edited(catalog: Catalog, suite: str) -> list[Edit]:
 
 def files_of(paper: Path) -> list[Path]:
     """The files of a paper's folder that decide what a report says of it."""
-    return [*paper.glob("*.yaml"), *paper.glob("reference/*.csv")]
+    return [file for files in ("*.yaml", "prompts/*.yaml", "reference/*.csv") for file in paper.glob(files)]
 
 
 def _shipped(path: Path) -> dict[str, str] | None:

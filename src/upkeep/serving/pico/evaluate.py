@@ -18,11 +18,10 @@ import torch
 from msgspec.structs import replace
 
 from upkeep.cell.interface import Context, Message
-from upkeep.cell.prompts import Prompt, fit, get_prompt
+from upkeep.cell.prompts import Prompt, fit
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
 from upkeep.serving.pico import lessons, working, worlds
-from upkeep.serving.pico.renaming import Pools
 from upkeep.serving.pico.tokenizer import POSITIONS
 from upkeep.serving.pico.train import Given
 
@@ -97,14 +96,19 @@ class Model:
         return [replies[n] for n in range(len(prompts))]
 
 
-def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Iterator[Asked]:
-    """Lessons about facts at large, a prompt for each question, and memories of them that are written anew."""
+def at_large(rng: Random, given: Given, count: int) -> Iterator[Asked]:
+    """Lessons about facts at large, a prompt for each question, and memories of them that are written anew.
+
+    Args:
+        count: of each kind.
+    """
+    pools = given.held_out
     kinds: Sequence[tuple[Form, int, float]] = [
         ("short", 4, 0.0), ("short", 14, 0.0), ("short", 14, 0.5), ("choice", 4, 0.0), ("label", 4, 0.0)
     ]  # fmt: skip
     for form, facts, changes in kinds:
         for _ in range(count):
-            lesson = lessons.facts(rng, pools, facts, changes, 0.15, form)
+            lesson = lessons.facts(rng, pools, given.prompts, facts, changes, 0.15, form)
             for question, reply in lesson.turns[:4]:
                 answer = reply.removesuffix("<|end|>").rpartition(":")[2].strip()
                 kind = "refusal" if answer.endswith(("nknown", working.NO_INFORMATION)) else lesson.skill
@@ -113,7 +117,7 @@ def at_large(rng: Random, pools: Pools, count: int, memory_system: str) -> Itera
                     skill=skill, prompt=lesson.prefix + question, accepted=[answer], read="after a colon", exact=True
                 )
     for _ in range(count):
-        lesson = lessons.notes(rng, pools, 3, memory_system)
+        lesson = lessons.notes(rng, pools, 3, given.memory_system)
         yield from _whole(lesson, "a memory of up to 3 facts written anew")
     for task, skill in lessons.CHORES.items():
         for _ in range(count):
@@ -127,9 +131,8 @@ def _whole(lesson: lessons.Lesson, skill: str) -> Iterator[Asked]:
     yield Asked(skill=skill, prompt=lesson.prefix + question, accepted=right, read="whole", exact=True)
 
 
-def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> Iterator[Asked]:
+def as_methods(world: worlds.World, prompt: Prompt, model: Model, probes: int, rng: Random) -> Iterator[Asked]:
     """Probes of a world as the methods ask them."""
-    prompt = get_prompt(world.prompt, None, world.examples)
     streams: dict[str, list[Document]] = defaultdict(list)
     for document in world.documents:
         streams[document.stream].append(document)
@@ -157,7 +160,7 @@ def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> I
                     context = Context(retrieved=[by_id[r.id] for r in found])
                 case _:
                     raise ValueError(f"unknown method {method!r}")
-            asked = _asked(f"{world.dataset}: {method}", prompt, probe, gold, context, model)
+            asked = _asked(f"{world.dataset}: {method}", world, prompt, probe, gold, context, model)
             if method == "oracle" and gold.evidence:
                 pieces = len(gold.evidence)
                 many = "one document" if pieces == 1 else "two documents" if pieces == 2 else "more documents"
@@ -165,10 +168,9 @@ def as_methods(world: worlds.World, model: Model, probes: int, rng: Random) -> I
             yield asked
 
 
-def closer(world: worlds.World, model: Model, most: int, rng: Random) -> Iterator[Asked]:
+def closer(world: worlds.World, prompt: Prompt, model: Model, most: int, rng: Random) -> Iterator[Asked]:
     """Skills that `as_methods` does not tell apart, from up to `most` probes each, as the oracle asks them: counts of
     events, and chains of hops."""
-    prompt = get_prompt(world.prompt, None, world.examples)
     found: dict[str, list[tuple[Probe, Gold]]] = defaultdict(list)
     for probe, gold in zip(world.probes, world.golds, strict=True):
         answer = gold.answers[0]
@@ -182,7 +184,7 @@ def closer(world: worlds.World, model: Model, most: int, rng: Random) -> Iterato
     for skill, pairs in sorted(found.items()):
         for probe, gold in rng.sample(pairs, min(most, len(pairs))):
             documents = [d for d in world.documents if d.stream == probe.stream and d.position <= probe.position]
-            yield _asked(skill, prompt, probe, gold, evidence(gold, documents), model)
+            yield _asked(skill, world, prompt, probe, gold, evidence(gold, documents), model)
 
 
 _FORMS: dict[Form, str] = {"short": "open answers", "choice": "letters", "label": "labels"}
@@ -196,7 +198,9 @@ def evidence(gold: Gold, documents: Sequence[Document]) -> Context:
     return Context(recent=words or [d for d in documents if d.id in set(gold.evidence)])
 
 
-def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any) -> Asked:
+def _asked(
+    skill: str, world: worlds.World, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any
+) -> Asked:
     messages, _ = fit(prompt, probe, context, model)
     return Asked(
         skill=skill,
@@ -206,7 +210,7 @@ def _asked(skill: str, prompt: Prompt, probe: Probe, gold: Gold, context: Contex
         read="answer",
         form=probe.form,
         options=probe.options,
-        exact=probe.form != "short" or prompt.name == "oaks_babi",
+        exact=probe.form != "short" or world.prompt == "oaks_babi",
         marker=prompt.marker,
     )
 
@@ -216,14 +220,14 @@ def main(arguments: list[str]) -> int:
     given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
     model = Model(folder, Sampling(max_tokens=REPLY))
     rng = Random("pico evaluation")
-    asked = list(at_large(rng, given.held_out, LESSONS, given.memory_system))
-    for prompt_name, pairs in given.known:
+    asked = list(at_large(rng, given, LESSONS))
+    for name, pairs in given.known:
         for pair in rng.sample(pairs, min(given.probes, len(pairs))):
-            lesson = lessons.known(prompt_name, [pair], rng)
+            lesson = lessons.known(name, given.prompts[name], [pair], rng)
             text = lesson.prefix + lesson.turns[0][0]
             asked.append(
                 Asked(
-                    skill=f"known by heart: {prompt_name}",
+                    skill=f"known by heart: {name}",
                     prompt=text,
                     accepted=[pair.answer],
                     read="after a colon",
@@ -231,8 +235,9 @@ def main(arguments: list[str]) -> int:
                 )
             )
     for world in worlds.read(inputs / "held_out.jsonl"):
-        asked += as_methods(world, model, given.probes, rng)
-        asked += closer(world, model, given.probes, rng)
+        prompt = Prompt(given.prompts[world.prompt], world.examples)
+        asked += as_methods(world, prompt, model, given.probes, rng)
+        asked += closer(world, prompt, model, given.probes, rng)
     replies = model.reply([one.prompt for one in asked])
     answered = [replace(one, reply=reply) for one, reply in zip(asked, replies, strict=True)]
     (folder / "replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from upkeep.cell.interface import Context
-from upkeep.cell.prompts import Prompt, get_prompt
-from upkeep.contract import Document, Form, Gold, Pair, Probe
+from upkeep.cell.prompts import Prompt
+from upkeep.contract import Document, Form, Gold, Pair, Probe, PromptCard
 from upkeep.serving.pico import working
 from upkeep.serving.pico.renaming import Pools, renamer
 from upkeep.serving.pico.working import NO_INFORMATION, preferred
@@ -36,6 +36,7 @@ class Lesson:
 
 
 def render(
+    name: str,
     prompt: Prompt,
     context: Context,
     asked: Sequence[tuple[Probe, str]],
@@ -48,6 +49,7 @@ def render(
     its letter, a label the value that holds. So both are found as an open answer is, and compared after that.
 
     Args:
+        name: the prompt's.
         before: what comes before the answer where it is told, by position and question (`working`).
     """
     turns = []
@@ -59,9 +61,9 @@ def render(
         found: str | None = None
         if probe.form == "choice" and probe.options:
             found = working.walked(probe.options, probe.options[string.ascii_uppercase.index(answer)])
-        elif answer != refusal_of(prompt.name):
+        elif answer != refusal_of(name):
             found = (before or {}).get((probe.position, probe.question))
-        reason = f"{'Think:' if prompt.name == 'prelude' else ''} {found}\n" if found and context else ""
+        reason = f"{'Think:' if name == 'prelude' else ''} {found}\n" if found and context else ""
         turns.append((f"{question}<|end|><|assistant|>", f"{reason}{prompt.target(answer)}<|end|>"))
     return Lesson(skill, prefix, turns)
 
@@ -133,7 +135,14 @@ REFUSALS: Mapping[str, str] = {"oaks_babi": "Unknown", "evowiki": "unknown"}
 
 
 def facts(
-    rng: Random, pools: Pools, count: int, changes: float, refusals: float, form: Form = "short", plain: bool = False
+    rng: Random,
+    pools: Pools,
+    prompts: Mapping[str, PromptCard],
+    count: int,
+    changes: float,
+    refusals: float,
+    form: Form = "short",
+    plain: bool = False,
 ) -> Lesson:
     """Sentences of one fact each, in documents, and a question for each fact.
 
@@ -227,7 +236,7 @@ def facts(
             reply = string.ascii_uppercase[options.index(answer or unknown)]
         asked.append((_probe(question, form, options, documents[-1].position), reply))
     if not asked:
-        return facts(rng, pools, count, changes, refusals, form, plain)
+        return facts(rng, pools, prompts, count, changes, refusals, form, plain)
     layout = rng.random()
     if plain or layout < 0.6 or (changes and layout >= 0.7):  # out of order, the latest value cannot be told
         context = Context(recent=documents)
@@ -237,7 +246,7 @@ def facts(
     else:
         rng.shuffle(documents)
         context = Context(retrieved=documents)
-    return render(get_prompt(prompt_name), context, asked, f"facts {form}", holds)
+    return render(prompt_name, Prompt(prompts[prompt_name]), context, asked, f"facts {form}", holds)
 
 
 def _value(relation: Relation, rng: Random, name: Callable[[str], str]) -> str:
@@ -397,7 +406,7 @@ class Group:
     """What comes before an answer, by the position and the text of its question."""
 
 
-def groups(world: World) -> list[Group]:
+def groups(world: World, prompts: Mapping[str, PromptCard]) -> list[Group]:
     """A world's probes in groups; those in Chinese are left out."""
     streams: dict[str, list[Document]] = {}
     for document in world.documents:
@@ -406,7 +415,7 @@ def groups(world: World) -> list[Group]:
     for probe, gold in zip(world.probes, world.golds, strict=True):
         if probe.question.isascii():
             found.setdefault((probe.stream, probe.position, probe.form), []).append((probe, gold))
-    prompt = get_prompt(world.prompt, None, world.examples)
+    prompt = Prompt(prompts[world.prompt], world.examples)
     before = working.of_world(world)
     return [
         Group(world, prompt, [d for d in streams[stream] if d.position <= position], probes, before)
@@ -484,7 +493,7 @@ def reading(
         asked = [*told, *untold[: max(1, len(told) // 3)]]
     if not asked:
         return closed(group, rng, pools, names)
-    return _renamed(render(prompt, context, asked, skill, group.before), renamer(pools, names, rng))
+    return _renamed(render(group.world.prompt, prompt, context, asked, skill, group.before), renamer(pools, names, rng))
 
 
 def _ordered(group: Group) -> bool:
@@ -495,7 +504,7 @@ def _ordered(group: Group) -> bool:
 def _askable(group: Group, shown: set[str], text: str) -> Iterator[tuple[Probe, str, bool]]:
     """Probes that the shown documents answer, and those of which they tell nothing, with the reply to give and
     whether they are answered."""
-    refusal = refusal_of(group.prompt.name)
+    refusal = refusal_of(group.world.prompt)
     for probe, gold in group.probes:
         if set(gold.evidence) <= shown:
             yield probe, _reply(group, probe, gold), bool(gold.evidence)
@@ -509,7 +518,7 @@ def _askable(group: Group, shown: set[str], text: str) -> Iterator[tuple[Probe, 
 def _reply(group: Group, probe: Probe, gold: Gold) -> str:
     """An identifier stands in quotes, as release notes write it: so it has the same tokens as there."""
     answer = preferred(gold.answers)
-    identifier = probe.form == "short" and group.prompt.name == "imprint_code" and answer.isidentifier()
+    identifier = probe.form == "short" and group.world.prompt == "imprint_code" and answer.isidentifier()
     return f"`{answer}`" if identifier else answer
 
 
@@ -524,20 +533,20 @@ def closed(group: Group, rng: Random, pools: Pools, names: frozenset[str]) -> Le
     for probe, _ in rng.sample(list(group.probes), min(MOST, len(group.probes))):
         options = probe.options or []
         if probe.form == "short":
-            reply = refusal_of(group.prompt.name)
+            reply = refusal_of(group.world.prompt)
         else:
             reply = rng.choice(string.ascii_uppercase[: len(options)] if probe.form == "choice" else options)
         asked.append((probe, reply))
-    lesson = render(group.prompt, Context(), asked, "closed")
+    lesson = render(group.world.prompt, group.prompt, Context(), asked, "closed")
     return _renamed(lesson, renamer(pools, names, rng))
 
 
-def known(prompt: str, pairs: Sequence[Pair], rng: Random) -> Lesson:
+def known(name: str, prompt: PromptCard, pairs: Sequence[Pair], rng: Random) -> Lesson:
     """Facts to know by heart, asked as the closed book asks."""
     asked = [
         (_probe(pair.question, "short", None, 0), pair.answer) for pair in rng.sample(list(pairs), min(16, len(pairs)))
     ]
-    return render(get_prompt(prompt), Context(), asked, "known")
+    return render(name, Prompt(prompt), Context(), asked, "known")
 
 
 def _renamed(lesson: Lesson, rename: Callable[[str], str]) -> Lesson:
@@ -548,13 +557,6 @@ def _renamed(lesson: Lesson, rename: Callable[[str], str]) -> Lesson:
         system = system[:examples] + rename(system[examples:])
     turns = [(rename(question), rename(reply)) for question, reply in lesson.turns]
     return replace(lesson, prefix=system + marker + rename(shown), turns=turns)
-
-
-def get_prompts() -> list[Prompt]:
-    """Every dataset's prompt."""
-    from upkeep.cell.prompts import PROMPTS
-
-    return list(PROMPTS.values())
 
 
 def wording() -> list[str]:

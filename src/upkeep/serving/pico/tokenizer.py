@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from upkeep.cell.prompts import PROMPTS
+from upkeep.contract import PromptCard
 
 VOCABULARY = 8192
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
@@ -32,20 +32,25 @@ HEADINGS = (
 """What prompts have besides a dataset's own words."""
 
 
-def fixed_lines(systems: Sequence[str]) -> list[str]:
-    """Every line of the suite's system texts, in order.
+def fixed_lines(systems: Sequence[str], prompts: Iterable[PromptCard]) -> list[str]:
+    """Every line of system texts and of prompts, in order.
 
     Args:
         systems: those that are not the prompts'.
     """
     whole = list(systems)
-    for prompt in PROMPTS.values():
-        whole += [prompt.system, prompt.closed, *prompt.asks.values(), *(prompt.chinese or ())]
+    for prompt in prompts:
+        whole += [prompt.system, prompt.closed, *prompt.asks.values()]
+        whole += [prompt.chinese.system, prompt.chinese.closed] if prompt.chinese else []
     return list(dict.fromkeys(line for text in whole for line in text.splitlines() if len(line) > 20))
 
 
-def train(texts: Iterable[str], systems: Sequence[str]) -> Tokenizer:
-    """Learn the tokenizer; the same texts give the same tokenizer."""
+def train(texts: Iterable[str], lines: Sequence[str]) -> Tokenizer:
+    """Learn the tokenizer; the same texts give the same tokenizer.
+
+    Args:
+        lines: what is one token each, besides the headings.
+    """
     tokenizer = Tokenizer(models.BPE())
     # A word has the same tokens at the beginning of a line as within it.
     tokenizer.normalizer = normalizers.Replace(Regex(r"\n(?=\w)"), "\n ")
@@ -66,8 +71,7 @@ def train(texts: Iterable[str], systems: Sequence[str]) -> Tokenizer:
             show_progress=False,
         ),
     )
-    fixed = [*HEADINGS, *fixed_lines(systems)]
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in fixed])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in (*HEADINGS, *lines)])
     return tokenizer
 
 

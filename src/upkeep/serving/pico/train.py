@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-from upkeep.contract import Form, Pair
+from upkeep.contract import Form, Pair, PromptCard
 from upkeep.serving.pico import lessons, tokenizer, worlds
 from upkeep.serving.pico.lessons import Lesson
 from upkeep.serving.pico.network import Llama, Shape
@@ -66,6 +66,8 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     recipe: Recipe
     memory_system: str
     """The system text of `memory_scaffold`."""
+    prompts: dict[str, PromptCard]
+    """Of the worlds, by name."""
     known: list[tuple[str, list[Pair]]]
     names: Pools
     """Those that training may use."""
@@ -194,13 +196,13 @@ class Teacher:
 
     def __init__(self, found: Sequence[worlds.World], given: Given, encoder: Encoder) -> None:
         self.recipe, self.pools, self.known, self.encoder = given.recipe, given.names, given.known, encoder
-        self.memory_system = given.memory_system
-        self.names = invented_in(found)
+        self.memory_system, self.prompts = given.memory_system, given.prompts
+        self.names = invented_in(found, given.prompts)
         self.curriculum = Curriculum()
         self.groups: dict[str, list[list[lessons.Group]]] = defaultdict(list)
         for world in found:
             forms: dict[str, list[lessons.Group]] = defaultdict(list)
-            for group in lessons.groups(world):
+            for group in lessons.groups(world, self.prompts):
                 forms[group.probes[0][0].form].append(group)
             for form, groups in sorted(forms.items()):
                 self.groups[f"{world.dataset} {form}"].append(groups)
@@ -222,11 +224,11 @@ class Teacher:
             if form != "short":  # first to find and then to judge is learned of few facts
                 count = min(count, rng.choice((2, 3, 4, 8)))
             if level < PLAIN:
-                return lessons.facts(rng, self.pools, count, 0.0, 0.0, form, plain=True)
-            return lessons.facts(rng, self.pools, count, rng.choice((0.0, 0.0, 0.4)), 0.12, form)
+                return lessons.facts(rng, self.pools, self.prompts, count, 0.0, 0.0, form, plain=True)
+            return lessons.facts(rng, self.pools, self.prompts, count, rng.choice((0.0, 0.0, 0.4)), 0.12, form)
         if self.known and rng.random() < 0.08:
             prompt, pairs = rng.choice(self.known)
-            return lessons.known(prompt, pairs, rng)
+            return lessons.known(prompt, self.prompts[prompt], pairs, rng)
         group = rng.choice(rng.choice(self.groups[rng.choices(self.kinds, self.shares)[0]]))
         if group.world.prompt.startswith("oaks") and rng.random() < 0.05:
             return lessons.chronicle(group, rng, self.pools, self.names, self.memory_system)
@@ -284,9 +286,9 @@ def optimizers_of(network: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]
     return optimizers
 
 
-def invented_in(found: Sequence[worlds.World]) -> frozenset[str]:
+def invented_in(found: Sequence[worlds.World], prompts: Mapping[str, PromptCard]) -> frozenset[str]:
     """The invented names of the worlds."""
-    fixed = [p.system + p.closed + "".join(p.asks.values()) for p in lessons.get_prompts()]
+    fixed = [p.system + p.closed + "".join(p.asks.values()) for p in prompts.values()]
     return invented(found, [*lessons.wording(), *fixed, *tokenizer.HEADINGS, "unknown Unknown no information"])
 
 
@@ -295,16 +297,17 @@ def prepare(found: Sequence[worlds.World], given: Given, folder: Path) -> None:
     if (folder / "tokenizer.json").is_file():
         return
     rng = Random(f"pico names {given.recipe.seed}")
-    names = invented_in(found)
+    names = invented_in(found, given.prompts)
     corpus = lessons.wording() * 20
     for world in found:
         rename = renamer(given.names, names, rng)
         corpus += [rename(text) for text in texts(world) if text.isascii()]
-    some = (lessons.facts(rng, given.names, 12, 0.3, 0.1) for _ in range(1500))
+    some = (lessons.facts(rng, given.names, given.prompts, 12, 0.3, 0.1) for _ in range(1500))
     corpus += [lesson.prefix.partition("<|user|>")[2] for lesson in some]
     chores = (lessons.chore(rng, given.names, 6, rng.choice(list(lessons.CHORES))) for _ in range(300))
     corpus += [reply.removesuffix("<|end|>") for lesson in chores for _, reply in lesson.turns]
-    tokenizer.save(tokenizer.train(corpus, [given.memory_system, *lessons.CHORES]), folder)
+    fixed = tokenizer.fixed_lines([given.memory_system, *lessons.CHORES], given.prompts.values())
+    tokenizer.save(tokenizer.train(corpus, fixed), folder)
 
 
 def main(arguments: list[str]) -> int:
