@@ -125,7 +125,21 @@ def test_a_dataset_whose_prompt_there_is_none_of_is_refused_with_its_card(reposi
         with pytest.raises(UpkeepError, match="unknown prompt 'evowiki'") as error:
             refused()
         assert isinstance(error.value.where, Path) and error.value.where.is_file()
-        assert "evowiki_mini" in str(error.value.where) and "did you mean evowikis" in str(error.value)
+        assert "evowiki_mini" in str(error.value.where)
+        assert "no papers/evowiki/prompts/evowiki.yaml" in str(error.value) and "did you mean evowikis" in str(
+            error.value
+        )
+
+
+def test_prompts_are_listed_with_their_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(ROOT), "list", "prompts"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    listed = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert listed == {path.stem: str(path.relative_to(ROOT)) for path in ROOT.glob("papers/*/prompts/*.yaml")}
 
 
 def test_two_papers_cannot_have_prompts_of_one_name(repository: Path) -> None:

@@ -13,14 +13,14 @@ from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.report import claims, tables
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
-LEDGERS = {
-    paper: claims.read_claims(PAPERS / paper) for paper in ("oaks", "imprintbench", "evolveqa", "prelude", "evowiki")
-}
+LEDGERS = {path.parent.name: claims.read_claims(path.parent) for path in sorted(PAPERS.glob("*/claims.yaml"))}
+SHIPPED = ("oaks", "imprintbench", "evolveqa", "prelude", "evowiki")
 
 
-def test_there_are_90_claims_with_ids_of_their_own() -> None:
+def test_there_are_90_claims_of_the_five_papers_and_all_have_ids_of_their_own() -> None:
     ids = [claim.id for ledger in LEDGERS.values() for claim in ledger]
-    assert len(ids) == len(set(ids)) == 90
+    assert len(ids) == len(set(ids))
+    assert sum(len(LEDGERS[paper]) for paper in SHIPPED) == 90
 
 
 @pytest.mark.parametrize("paper", LEDGERS)

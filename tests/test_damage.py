@@ -75,10 +75,11 @@ FILES = {
     "suite": "config/suites/mini.yaml",
     "tables": "papers/toy/tables.yaml",
     "claims": "papers/toy/claims.yaml",
+    "prompt": "papers/toy/prompts/short.yaml",
     "reference": "papers/toy/reference/table_1.csv",
     "sums of the papers": "papers/SHA256SUMS",
 }
-USERS = ("suite", "tables", "claims", "reference")
+USERS = ("suite", "tables", "claims", "prompt", "reference")
 """Files that are the user's to edit: a report names the change."""
 RECORDS: dict[str, type[msgspec.Struct]] = {
     "model record": WeightsRecord,

@@ -25,7 +25,7 @@ from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, Tools
 from upkeep.cell.interface import PromptTooLong
 from upkeep.contract import Document, MethodCard, ModelSpec, Pair
 from upkeep.errors import UpkeepError
-from upkeep.new import RESERVED, TEMPLATE, new_method
+from upkeep.new import RESERVED, TEMPLATES, new_method
 from upkeep.yaml_files import read_yaml
 
 METHODS = sorted(path.parent.name for path in (ROOT / "methods").glob("*/method.yaml"))
@@ -101,7 +101,7 @@ def test_card_is_valid_and_says_what_it_should(method: str) -> None:
     assert described.variants
     known = {key for values in described.variants.values() for key in values}
     assert set(described.settings) <= known, "tables print parameters that some variant has"
-    assert set(described.papers) <= {"oaks", "imprintbench", "evolveqa", "prelude", "evowiki"}
+    assert set(described.papers) <= {folder.name for folder in (ROOT / "papers").iterdir()}
     for embedder in (described.embedder, described.embedder_gpu):
         assert embedder is None or read_yaml(ROOT / "models" / f"{embedder}.yaml", ModelSpec).role == "embedder"
 
@@ -622,7 +622,7 @@ def test_a_bad_name_is_refused_and_nothing_written(repository: Path, name: str) 
 def test_a_new_methods_class_never_shadows_an_import(repository: Path) -> None:
     imported = {
         alias.name.lower()
-        for node in ast.walk(ast.parse((TEMPLATE / "method.py").read_text()))
+        for node in ast.walk(ast.parse((TEMPLATES / "method" / "method.py").read_text()))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

@@ -93,6 +93,20 @@ def test_editing_a_method_runs_its_cells_again_and_no_others(root: Path, metadat
     assert after["null"] != before["null"] and after["gold"] == before["gold"]
 
 
+def test_editing_a_prompts_words_runs_its_cells_again_and_its_comments_none(root: Path) -> None:
+    run(root)
+    before = starts(root)
+    prompt, other = (root / "papers/oaks/prompts" / f"{name}.yaml" for name in ("oaks_babi", "oaks_novel"))
+    prompt.write_text(f"# Mine.\n{prompt.read_text()}")
+    other.write_text(other.read_text().replace("Choose", "Take"))
+    run(root)
+    assert starts(root) == before
+    prompt.write_text(prompt.read_text().replace("Rely on the text", "Rely on it"))
+    run(root)
+    after = starts(root)
+    assert after["null"] != before["null"] and after["gold"] != before["gold"]
+
+
 def test_editing_what_only_people_read_runs_nothing_again(root: Path) -> None:
     run(root)
     before = starts(root)

@@ -212,9 +212,10 @@ class Catalog:
     def dataset(self, name: str) -> DatasetSpec:
         return self._card("dataset", name, self.datasets, self.root / "datasets" / name / "dataset.yaml", DatasetSpec)
 
-    def prompt(self, name: str) -> PromptCard:
-        nowhere = self.root / "papers" / "*" / "prompts" / f"{name}.yaml"
-        return self._card("prompt", name, self.prompts, self.prompts.get(name, nowhere), PromptCard)
+    def prompt(self, name: str, paper: str = "*") -> PromptCard:
+        """A prompt of any paper; `paper` says whose folder it is missed in, where there is none."""
+        path = self.prompts.get(name, self.root / "papers" / paper / "prompts" / f"{name}.yaml")
+        return self._card("prompt", name, self.prompts, path, PromptCard)
 
     def prompt_of(self, dataset: str) -> PromptCard:
         """The prompt that a dataset's card names.
@@ -222,9 +223,9 @@ class Catalog:
         Raises:
             UpkeepError: there is none of that name, with the dataset's card; or the prompt's own is wrong.
         """
-        name = self.dataset(dataset).prompt
+        spec = self.dataset(dataset)
         try:
-            return self.prompt(name)
+            return self.prompt(spec.prompt, spec.paper)
         except UpkeepError as error:
             if error.where is not None:
                 raise

@@ -175,10 +175,11 @@ def _parser() -> argparse.ArgumentParser:
     validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
     validate.add_argument("path", type=Path)
 
-    new = command("new", _new, "start a method of your own, or write the card of a model of your own")
-    new.add_argument("what", choices=["method", "model"])
+    new = command("new", _new, "start a method or a paper of your own, or write the card of a model of your own")
+    new.add_argument("what", choices=["method", "model", "paper"])
     new.add_argument(
-        "name", help="of the method; of a model its folder, ORG/NAME[@REVISION] of a hub, or the URL of a server"
+        "name",
+        help="of the method or paper; of a model the folder, ORG/NAME[@REVISION] of a hub, or the URL of a server",
     )
     new.add_argument("--gpus", type=_count, default=0, metavar="N", help="that the model needs; default: none")
 
@@ -633,15 +634,18 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from upkeep.new import new_method, new_model
+    from upkeep.new import new_method, new_model, new_paper
 
     root = arguments.root.resolve()
     if arguments.what == "model":
         card = new_model(root, arguments.name, arguments.gpus)
         print(f"{card}\nnext: read it, then `./upkeep run mini --model {card.stem}`")
         return 0
-    for path in new_method(root, arguments.name):
-        print(path)
+    if arguments.what == "paper":
+        print(*new_paper(root, arguments.name), sep="\n")
+        print(f"next: `./upkeep run {arguments.name}`; what to write in each file: papers/{arguments.name}/README.md")
+        return 0
+    print(*new_method(root, arguments.name), sep="\n")
     print(f"next: write methods/{arguments.name}/method.py, then `./upkeep test -k {arguments.name}`")
     return 0
 

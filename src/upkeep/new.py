@@ -1,21 +1,24 @@
-"""`upkeep new method NAME`: a working skeleton to write a method of one's own into; `upkeep new model PLACE`: the card
-of a model of one's own."""
+"""`upkeep new method NAME`, `upkeep new paper NAME`: a working skeleton to write a method or a paper of one's own into;
+`upkeep new model PLACE`: the card of a model of one's own."""
 
 from __future__ import annotations
 
 import json
 import keyword
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import read_yaml
 
-TEMPLATE = Path(__file__).parent / "template"
+TEMPLATES = Path(__file__).parent / "template"
+IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,59}")
 RESERVED = frozenset({"answer", "context", "document", "llm", "method", "probe", "seen"})
 """What a method's file imports or speaks of, in lower case: a class of such a name would shadow it."""
 
@@ -35,7 +38,7 @@ def new_method(root: Path, name: str) -> list[Path]:
     """
     class_name = "".join(word.capitalize() for word in name.split("_"))
     if (
-        not re.fullmatch(r"[a-z][a-z0-9_]{0,59}", name)
+        not IDENTIFIER.fullmatch(name)
         or keyword.iskeyword(name)
         or keyword.iskeyword(class_name)
         or class_name.lower() in RESERVED
@@ -51,10 +54,48 @@ def new_method(root: Path, name: str) -> list[Path]:
     for place in (folder, root / "containers" / name):
         if place.exists():
             raise UpkeepError(f"{name!r} is there already", where=place, remedy="choose another name")
-    texts = {folder / path.name: path.read_text() for path in sorted(TEMPLATE.iterdir()) if path.is_file()}
+    return _write("method", folder, {"new_method": name, "NewMethod": class_name})
+
+
+def new_paper(root: Path, name: str) -> list[Path]:
+    """Write `papers/NAME/`: a paper with a table, a finding and a prompt, whose suite NAME runs on a small dataset.
+
+    Args:
+        root: the repository.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UpkeepError: the name is no lower-case identifier, means something else in YAML, or a paper, a suite or a prompt
+            of that name is there already.
+    """
+    if not IDENTIFIER.fullmatch(name) or yaml.safe_load(name) != name:  # `on`, `null`: no text in a card
+        raise UpkeepError(
+            f"{name!r} is no name for a paper",
+            expected="lower-case letters, digits and _, a letter first (my_paper); no word of YAML's",
+            remedy="choose another name",
+        )
+    folder, catalog = root / "papers" / name, Catalog(root)
+    for taken in (folder, catalog.suites.get(name), catalog.prompts.get(name)):
+        if taken is not None and taken.exists():
+            raise UpkeepError(f"{name!r} is there already", where=taken, remedy="choose another name")
+    return _write("paper", folder, {"new_paper": name, "NewPaper": "".join(w.capitalize() for w in name.split("_"))})
+
+
+def _write(kind: str, folder: Path, names: Mapping[str, str]) -> list[Path]:
+    """Write a template's files into a new folder, with these names in place of the template's; the paths written."""
+    start, any_of_them = TEMPLATES / kind, re.compile("|".join(names))
+
+    def named(text: str) -> str:
+        return any_of_them.sub(lambda found: names[found[0]], text)
+
+    found = [path for path in sorted(start.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+    texts = {folder / named(path.relative_to(start).as_posix()): named(path.read_text("utf-8")) for path in found}
     folder.mkdir(parents=True)
     for path, text in texts.items():
-        path.write_text(text.replace("new_method", name).replace("NewMethod", class_name))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
     return list(texts)
 
 

@@ -1,0 +1,85 @@
+"""A paper is a folder: `upkeep new paper` makes one that works at once, and nothing else names it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import copy_repository
+from test_run import upkeep
+from upkeep.catalog import Catalog
+from upkeep.errors import UpkeepError
+from upkeep.new import new_paper
+from upkeep.report import claims
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_repository(tmp_path_factory.mktemp("papers"))
+
+
+def test_a_new_paper_works_at_once(root: Path) -> None:
+    made = upkeep(root, "new", "paper", "trial_1")
+    assert made.returncode == 0 and "./upkeep run trial_1" in made.stdout
+    written = [Path(line) for line in made.stdout.splitlines()[:-1]]
+    assert {path.relative_to(root / "papers/trial_1").as_posix() for path in written} == {
+        "README.md", "suite.yaml", "tables.yaml", "claims.yaml", "prompts/trial_1.yaml", "reference/table_1.csv"
+    }  # fmt: skip
+    for path in written:
+        assert not re.search(r"new_paper|NewPaper", path.read_text()), path
+    folder = root / "papers" / "trial_1"
+    for card in ("suite.yaml", "prompts/trial_1.yaml"):
+        assert upkeep(root, "validate", str(folder / card)).returncode == 0
+
+    done = upkeep(root, "run", "trial_1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = (root / "results/tables/trial_1/table_1.md").read_text()
+    published, own = (
+        next(line for line in table.splitlines() if start in line) for start in ("| pico |", "pico [mini]")
+    )
+    assert "0.0" in published and "100.0" in published
+    assert re.search(r"\d\d\.\d", own)
+    ledger = claims.read_claims(folder)
+    assert claims.published(folder, ledger)["trial_1-c1"].outcome == "holds"
+    page = (root / "results/report/index.html").read_text()
+    assert "Trial1" in page and "With the text that holds the answer" in page and "as it must be" in page
+    assert "papers/trial_1/tables.yaml: added" in page, "nobody takes its numbers for what was shipped"
+
+
+def test_a_new_papers_prompt_is_asked_in_by_the_datasets_that_name_it(root: Path) -> None:
+    new_paper(root, "asked")
+    card = root / "datasets/oaks_babi_mini/dataset.yaml"
+    card.write_text(card.read_text().replace("prompt: oaks_babi", "prompt: asked"))
+    done = upkeep(root, "cell", "oaks_babi_mini/gold/default/none")
+    assert done.returncode == 0, done.stderr
+    lines = (root / "results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl").read_text().splitlines()
+    assert lines and all(json.loads(line)["response"].startswith("Answer: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "2x", "My", "a-b", "../x", "a/b", "x" * 61, "é", "a\n", "_a", "on", "null", "yes"]
+)
+def test_a_bad_name_is_refused_and_nothing_written(repository: Path, name: str) -> None:
+    before = set(repository.rglob("*"))
+    with pytest.raises(UpkeepError, match="no name for a paper"):
+        new_paper(repository, name)
+    assert set(repository.rglob("*")) == before
+
+
+@pytest.mark.parametrize("taken", ["oaks", "mini", "oaks_babi", "mine"])
+def test_no_paper_takes_the_name_of_another_a_suite_or_a_prompt(repository: Path, taken: str) -> None:
+    new_paper(repository, "mine")
+    before = {path: path.read_bytes() for path in (repository / "papers").rglob("*") if path.is_file()}
+    with pytest.raises(UpkeepError, match=f"'{taken}' is there already"):
+        new_paper(repository, taken)
+    assert before == {path: path.read_bytes() for path in (repository / "papers").rglob("*") if path.is_file()}
+
+
+def test_a_name_that_holds_the_templates_is_written_as_given(repository: Path) -> None:
+    new_paper(repository, "a_new_paper")
+    assert Catalog(repository).suite("a_new_paper").papers == ["a_new_paper"]
+    assert "a_new_paper" in Catalog(repository).prompts
+    assert Catalog(repository).suite("a_new_paper").label == "ANewPaper"
