@@ -39,11 +39,11 @@ import polars as pl
 from upkeep.building import prose, tokens
 from upkeep.building.names import Names
 from upkeep.building.reading import Faults
-from upkeep.catalog import read_yaml
+from upkeep.catalog import Catalog
 from upkeep.cell.interface import Embedder
 from upkeep.cell.prompts import entry
 from upkeep.cell.retrieval import Bm25, Dense, Retriever
-from upkeep.contract import Document, ModelSpec, Probe
+from upkeep.contract import Document, Probe
 from upkeep.datasets.evowiki import wikidata
 from upkeep.datasets.evowiki.facts import Written
 from upkeep.datasets.evowiki.wikipedia import Wikipedia
@@ -254,7 +254,7 @@ class Drawn:
 
 def index_dense(folder: Path, clock: Clock, arguments: argparse.Namespace) -> dict[str, float]:
     pieces = documents(folder)
-    embedder: Embedder = load_embedder(read_yaml(ROOT / "models" / "minilm.yaml", ModelSpec), None, threads=2)
+    embedder: Embedder = load_embedder(Catalog(ROOT).model("minilm"), None, threads=2)
     sample = random.Random(2).sample(pieces, min(arguments.embedded, len(pieces)))
     vectors = 0
     with clock("embed the sample"):

@@ -32,7 +32,7 @@ def repository(folder: Path, cells: int) -> int:
     datasets = [d for d in catalog.datasets if d.endswith("_mini")]
     models = [f"copy{i}" for i in range(-(-cells // (variants * len(datasets))))]
     for model in models:
-        shutil.copy(folder / "models" / "tiny.yaml", folder / "models" / f"{model}.yaml")
+        shutil.copytree(folder / "models" / "tiny", folder / "models" / model)
     choice = {"datasets": datasets, "methods": methods, "models": models}
     suite = {"label": "large", "summary": "for the benchmark", "papers": [], "cells": [choice]}
     (folder / "config" / "suites" / "large.yaml").write_text(yaml.safe_dump(suite))

@@ -206,8 +206,8 @@ def make_endpoint_repository(root: Path, url: str, more: str = "", budget: str =
     dataset.write_text(dataset.read_text().replace("prompt: short", "prompt: oaks_babi"))
     granted = f"{MODEL}: {budget}" if budget else ""
     (root / "config/config.yaml").write_text(f"{{runtime: process, budget: {{{granted}}}}}")
-    for place in ("methods/ask", "models"):
-        (root / place).mkdir(exist_ok=True)
+    for place in ("methods/ask", f"models/{MODEL}"):
+        (root / place).mkdir(parents=True, exist_ok=True)
     card = (root / "methods/echo/method.yaml").read_text().replace("model: false", "model: true")
     (root / "methods/ask/method.yaml").write_text(card)
     (root / "methods/ask/method.py").write_text(METHOD)
@@ -223,4 +223,4 @@ def write_card(root: Path, url: str, more: str = "") -> None:
     lines += [line for line in ("timeout_s: 5", "retries: 3") if line.partition(":")[0] not in given]
     indented = "\n".join(f"  {line}" for line in lines)
     text = CARD.format(url=url, name=NAME, variable=VARIABLE, more=indented)
-    (root / f"models/{MODEL}.yaml").write_text(text)
+    (root / f"models/{MODEL}/model.yaml").write_text(text)

@@ -70,7 +70,7 @@ def make(root: Path, text: str) -> None:
         "papers/toy/tables.yaml": TABLES,
         "papers/toy/claims.yaml": CLAIMS,
         "papers/toy/reference/table_1.csv": REFERENCE,
-        "models/m.yaml": "{label: M, summary: s, source: path, location: weights, context_length: 100}",
+        "models/m/model.yaml": "{label: M, summary: s, source: path, location: weights, context_length: 100}",
         "weights/config.json": "{}",
         "weights/tokenizer.json": '{"version": "1.0"}',
         "weights/model.safetensors": f"weights of {text}",

@@ -16,7 +16,6 @@ SPEC.loader.exec_module(drawn)
 
 LONG = {
     "building.store",
-    "catalog",
     "cli",
     "contract",
     "datasets.evolveqa.steps",

@@ -49,7 +49,7 @@ FILES = {
     "weights": "weights/model.safetensors",
     "tokenizer": "weights/tokenizer.json",
     "model record": "results/models/m.json",
-    "model card": "models/m.yaml",
+    "model card": "models/m/model.yaml",
     "documents": "results/datasets/toy/documents.parquet",
     "probes": "results/datasets/toy/probes.parquet",
     "gold": "results/datasets/toy/gold.parquet",
@@ -91,7 +91,11 @@ RECORDS: dict[str, type[msgspec.Struct]] = {
 }
 ABOVE = {"weights": FILES["model record"], "tokenizer": FILES["model record"], "model record": FILES["weights"]}
 """The record of a file, where it lies in another folder, and the other way round."""
-SIBLINGS = {"weights/model.safetensors": "weights/tokenizer.json", "weights/tokenizer.json": "weights/config.json"}
+SIBLINGS = {
+    "weights/model.safetensors": "weights/tokenizer.json",
+    "weights/tokenizer.json": "weights/config.json",
+    "models/m/model.yaml": "methods/echo/method.yaml",
+}
 
 
 @dataclass(frozen=True)
@@ -177,9 +181,8 @@ def swap(path: Path, file: str, root: Path) -> None:
     """Put a file of the same folder, or of the next one, in its place."""
     sibling = SIBLINGS.get(str(path.relative_to(root)))
     others = [root / sibling] if sibling else sorted(p for p in path.parent.iterdir() if p.is_file() and p != path)
-    if not others:
-        others = sorted(p for p in path.parents[1].rglob("*") if p.is_file() and p != path) or [root / "models/m.yaml"]
-    path.write_bytes(others[0].read_bytes())
+    others = others or sorted(p for p in path.parents[1].rglob("*") if p.is_file() and p != path)
+    path.write_bytes((others or [root / "models/m/model.yaml"])[0].read_bytes())
 
 
 def older(path: Path, file: str, root: Path) -> None:

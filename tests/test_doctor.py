@@ -200,7 +200,9 @@ def test_an_unknown_suite_is_said_at_once(catalog: Catalog) -> None:
 
 
 def add_endpoint(catalog: Catalog) -> Catalog:
-    (catalog.root / "models/cloud.yaml").write_text(
+    card = catalog.root / "models/cloud/model.yaml"
+    card.parent.mkdir()
+    card.write_text(
         "{label: Cloud, summary: s, source: endpoint, location: 'https://api.example.org/v1', context_length: 1000,"
         " engine: endpoint, endpoint: {model: m, key: CLOUD_SECRET_KEY, price: {prompt: 1, completion: 1}}}"
     )

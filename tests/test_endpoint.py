@@ -286,7 +286,7 @@ def test_an_endpoint_that_costs_nothing_and_asks_for_no_key_needs_neither(
 ) -> None:
     monkeypatch.delenv(VARIABLE)
     catalog = make_endpoint_repository(tmp_path, server.url, budget="")
-    card = tmp_path / f"models/{MODEL}.yaml"
+    card = tmp_path / f"models/{MODEL}/model.yaml"
     text = card.read_text().replace(f"key: {VARIABLE}", "key: null").replace("1000", "0")
     card.write_text(text)
     catalog = Catalog(tmp_path)
@@ -1171,7 +1171,7 @@ def test_a_card_that_cannot_be_meant_is_refused(
     tmp_path: Path, server: FakeEndpoint, old: str, new: str, says: str
 ) -> None:
     make_endpoint_repository(tmp_path, server.url)
-    card = tmp_path / f"models/{MODEL}.yaml"
+    card = tmp_path / f"models/{MODEL}/model.yaml"
     card.write_text(card.read_text().replace(old, new))
     with pytest.raises(UpkeepError, match=says) as error:
         Catalog(tmp_path).model(MODEL)
@@ -1210,7 +1210,7 @@ def test_the_identity_is_what_is_asked_and_not_on_which_terms(
     catalog = make_endpoint_repository(tmp_path, server.url)
     before = identity.identity(catalog, CELL)[0], identity.plan_identity(catalog, CELL)
     fetched = fetch(catalog, MODEL)
-    card = tmp_path / f"models/{MODEL}.yaml"
+    card = tmp_path / f"models/{MODEL}/model.yaml"
     assert old in card.read_text()
     card.write_text(card.read_text().replace(old, new))
     changed = Catalog(tmp_path)

@@ -20,13 +20,13 @@ from msgspec import Meta
 from conftest import ROOT
 from test_engines import chat, spec
 from test_share import GARBAGE, answers, own_engine, serving
-from upkeep import yaml_files
+from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.cell.embedder import RemoteEmbedder
 from upkeep.cell.interface import Message
 from upkeep.cell.lockstep import Engine, EngineDied, Generate, Generated, Handle, Request, lockstep
 from upkeep.cell.remote import RemoteEngine
-from upkeep.contract import ModelSpec, Sampling
+from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway import prompts
 from upkeep.gateway.cells import SOCKET, Gateway
@@ -560,7 +560,7 @@ TEXTS = [
     "The lamp is in the attic.",
     "日本語 🙂",
 ]
-EMBEDDER = yaml_files.read_yaml(ROOT / "models" / "minilm.yaml", ModelSpec)
+EMBEDDER = Catalog(ROOT).model("minilm")
 
 
 @pytest.fixture(scope="module")

@@ -55,9 +55,9 @@ context_length: 100
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     catalog = make_repository(tmp_path)
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/m.yaml").write_text(CARD)
-    (tmp_path / "models/e.yaml").write_text(CARD + "role: embedder\n")
+    for model, card in (("m", CARD), ("e", CARD + "role: embedder\n")):
+        (tmp_path / "models" / model).mkdir(parents=True)
+        (tmp_path / "models" / model / "model.yaml").write_text(card)
     for method in ("echo", "guided", "trainer"):
         edit(tmp_path, f"methods/{method}/method.yaml", "model: false", "model: true")
     weights(catalog, "m", "0" * 64)
@@ -112,9 +112,9 @@ CHANGES = {
     "code in the container": ("src/upkeep/cell/runner.py", "", "# new"),
     "contract": ("src/upkeep/contract.py", "", "# new"),
     "order of rounds": ("src/upkeep/execution/rounds.py", "", "# new"),
-    "sampling": ("models/m.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
-    "chat template": ("models/m.yaml", "summary: s", "summary: s\nchat_template: x"),
-    "context length": ("models/m.yaml", "length: 100", "length: 101"),
+    "sampling": ("models/m/model.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
+    "chat template": ("models/m/model.yaml", "summary: s", "summary: s\nchat_template: x"),
+    "context length": ("models/m/model.yaml", "length: 100", "length: 101"),
     "another prompt": ("datasets/toy/dataset.yaml", "prompt: short", "prompt: other"),
     "prompt's text": (SHORT, "system: Read.", "system: Read it."),
     "prompt's text without a context": (SHORT, "closed: Say.", "closed: Say it."),
@@ -134,9 +134,9 @@ NO_CHANGES = {
     "time limit": ("methods/echo/method.yaml", "{disk_gb: 1}", "{disk_gb: 1, minutes: 9}"),
     "another method": ("methods/guided/method.py", "# guided", "# edited"),
     "another method's image": ("methods/guided/requirements.lock", "", "c==1"),
-    "model's label": ("models/m.yaml", "label: M", "label: N"),
-    "model's memory": ("models/m.yaml", "summary: s", "summary: s\nresources: {memory_gb: 9, minutes: 1}"),
-    "licence and cut-off": ("models/m.yaml", "summary: s", "summary: t\nlicence: MIT\ncutoff: '2024-01-01'"),
+    "model's label": ("models/m/model.yaml", "label: M", "label: N"),
+    "model's memory": ("models/m/model.yaml", "summary: s", "summary: s\nresources: {memory_gb: 9, minutes: 1}"),
+    "licence and cut-off": ("models/m/model.yaml", "summary: s", "summary: t\nlicence: MIT\ncutoff: '2024-01-01'"),
     "runtime": ("config/config.yaml", "process", "docker"),
     "a prompt's comments": (SHORT, "# Nobody's.", "# By hand."),
     "a prompt's layout": (SHORT, "closed: Say.", "indexed: false\nclosed: |-\n  Say."),
@@ -316,7 +316,8 @@ def test_image_is_planned_by_the_code_that_is_in_it(root: Path) -> None:
 
 def test_job_gets_the_larger_of_what_method_and_model_ask_for(root: Path) -> None:
     edit(root, "methods/echo/method.yaml", "{disk_gb: 1}", "{cpus: 4, memory_gb: 2, minutes: 9, disk_gb: 1}")
-    edit(root, "models/m.yaml", "summary: s", "summary: s\nresources: {cpus: 2, memory_gb: 9, minutes: 5, pids: 700}")
+    asked_for = "resources: {cpus: 2, memory_gb: 9, minutes: 5, pids: 700}"
+    edit(root, "models/m/model.yaml", "summary: s", f"summary: s\n{asked_for}")
     for model in ("m", "m+trainer.a"):
         asked = resources(Catalog(root), "echo", model)
         assert asked == Resources(cpus=4, memory_gb=9, minutes=9, pids=700, disk_gb=10)
@@ -325,11 +326,46 @@ def test_job_gets_the_larger_of_what_method_and_model_ask_for(root: Path) -> Non
 
 def test_threads_enter_the_identity_on_a_cpu_alone(engine: Path) -> None:
     for gpus, changes in ((0, True), (1, False)):
-        (engine / "models/m.yaml").write_text(CARD + f"gpus: {gpus}\n")
+        (engine / "models/m/model.yaml").write_text(CARD + f"gpus: {gpus}\n")
         before = both(engine)
-        (engine / "models/m.yaml").write_text(CARD + f"gpus: {gpus}\nresources: {{cpus: 8}}\n")
+        (engine / "models/m/model.yaml").write_text(CARD + f"gpus: {gpus}\nresources: {{cpus: 8}}\n")
         assert describe(Catalog(engine), ECHO, 3).engine.threads == 8
         assert (both(engine) != before) == changes
+
+
+PRESETS = """sampling: {temperature: 0.1}
+presets:
+  cold: {sampling: {temperature: 0.2}}
+  warm: {sampling: {temperature: 0.3}, label: W}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stale"),
+    [
+        ("0.1", "0.4", {"m"}),
+        ("0.2", "0.4", {"m-cold"}),
+        ("0.3", "0.4", {"m-warm"}),
+        ("label: W", "label: V", set()),
+        ("label: W", "thinking: 'on'", {"m-warm"}),
+        ("length: 100", "length: 101", {"m", "m-cold", "m-warm"}),
+        ("presets:", "presets:\n  new: {}", set()),
+    ],
+)
+def test_an_edit_of_a_preset_makes_the_cells_of_that_preset_stale_and_no_others(
+    root: Path, old: str, new: str, stale: set[str]
+) -> None:
+    edit(root, "models/m/model.yaml", CARD, CARD + PRESETS)
+    cells = {model: Cell("toy", "echo", "a", model) for model in ("m", "m-cold", "m-warm")}
+    for model in ("m-cold", "m-warm"):
+        weights(Catalog(root), model, "0" * 64)
+    before = {model: both(root, cell) for model, cell in cells.items()}
+    assert len(set(before.values())) == 3
+    edit(root, "models/m/model.yaml", old, new)
+    after = {model: both(root, cell) for model, cell in cells.items()}
+    for model in cells:
+        changed = [one != other for one, other in zip(before[model], after[model], strict=True)]
+        assert changed == [model in stale] * 2, model
 
 
 def test_files_at_a_place_of_the_user_enter_the_plans(root: Path) -> None:
@@ -361,7 +397,12 @@ def test_hash_of_weights_leaves_out_what_a_downloader_hides_and_what_is_written_
     (tmp_path / ".cache/huggingface/model.metadata").write_text("when")
     (tmp_path / ".complete").touch()
     (tmp_path / "README.md").write_text("about it")
+    (tmp_path / "model.yaml").write_text("label: the card")
     assert hash_folder(tmp_path) == before
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "model.yaml").write_text("no card of ours")
+    assert hash_folder(tmp_path) != before
+    shutil.rmtree(tmp_path / "deeper")
     (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
     assert hash_folder(tmp_path) != before
 
@@ -369,7 +410,7 @@ def test_hash_of_weights_leaves_out_what_a_downloader_hides_and_what_is_written_
 def test_two_models_of_one_recipe_are_made_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = CARD.replace("source: package\nlocation: weights", "source: rule\nlocation: small")
     for model in ("m", "e"):
-        (root / f"models/{model}.yaml").write_text(rule)
+        (root / f"models/{model}/model.yaml").write_text(rule)
     (root / "src/upkeep/serving").mkdir()
     (root / "src/upkeep/serving/make_model.py").write_text("# recipe")
     both_asked = threading.Barrier(2)

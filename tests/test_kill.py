@@ -130,9 +130,9 @@ def test_real_engine_that_was_killed_ends_with_the_same_bytes(
     shutil.copytree(REPOSITORY / "methods" / folder.name, folder)
     card = folder / "method.yaml"
     card.write_text(card.read_text().replace("{budget: 256}", "{budget: 16}"))
-    (root / "models").mkdir()
+    (root / "models/t").mkdir(parents=True)
     sampling = "sampling: {max_tokens: 4}"
-    (root / "models/t.yaml").write_text(
+    (root / "models/t/model.yaml").write_text(
         f"{{label: T, summary: s, source: path, location: weights, context_length: 4096, {sampling}}}"
     )
     (root / "weights").mkdir()

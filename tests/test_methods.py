@@ -103,7 +103,7 @@ def test_card_is_valid_and_says_what_it_should(method: str) -> None:
     assert set(described.settings) <= known, "tables print parameters that some variant has"
     assert set(described.papers) <= {folder.name for folder in (ROOT / "papers").iterdir()}
     for embedder in (described.embedder, described.embedder_gpu):
-        assert embedder is None or read_yaml(ROOT / "models" / f"{embedder}.yaml", ModelSpec).role == "embedder"
+        assert embedder is None or Catalog(ROOT).model(embedder).role == "embedder"
 
 
 @pytest.mark.parametrize("method", METHODS)

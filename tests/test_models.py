@@ -1,4 +1,5 @@
-"""The cards of `models/`: every model that a paper's table names has one, and each is coherent."""
+"""The cards of `models/`: every model that a paper's table names has one, and each is coherent (`test_model_cards.py`
+has what a card and its presets are)."""
 
 from __future__ import annotations
 
@@ -222,7 +223,7 @@ def test_a_model_of_a_hub_without_revision_is_refused(monkeypatch: pytest.Monkey
     hub = FakeHub(["config.json", "model.safetensors"])
     with pytest.raises(UpkeepError, match="needs a revision") as error:
         fetch(monkeypatch, tmp_path, "qwq-32b", hub, revision=None)
-    assert "qwq-32b.yaml" in str(error.value) and not hub.asked
+    assert "qwq-32b/model.yaml" in str(error.value) and not hub.asked
 
 
 def test_weights_that_are_a_pickle_are_refused_with_the_way_round(

@@ -125,7 +125,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from upkeep.serving.make_model import tiny_llama
 
     root = copy_repository(tmp_path_factory.mktemp("plan"))
-    card = root / "models" / "tiny.yaml"
+    card = root / "models" / "tiny" / "model.yaml"
     card.write_text(card.read_text().replace("max_tokens: 16", "max_tokens: 2"))  # what is generated is not the point
     catalog = Catalog(root)
     layout = Layout(catalog.results)
@@ -161,7 +161,8 @@ def suite(root: Path, name: str, *cells: Cell) -> Catalog:
 
 def add_model(root: Path, name: str, **fields: Any) -> None:
     told = {"label": name, "summary": name, "source": "hub", "location": "a/b", "revision": "1", "context_length": 4000}
-    (root / "models" / f"{name}.yaml").write_text(yaml.safe_dump(told | fields))
+    (root / "models" / name).mkdir()
+    (root / "models" / name / "model.yaml").write_text(yaml.safe_dump(told | fields))
 
 
 # ---------------------------------------------------------------- counts and real runs

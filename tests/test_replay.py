@@ -176,7 +176,7 @@ def test_variants_that_ask_the_same_as_documents_arrive_ask_it_once(catalog: Cat
     [
         ("src/upkeep/cell/lockstep.py", "\n\nUNUSED = 1\n"),
         ("containers/transformers/requirements.lock", "\n# another lock\n"),
-        ("models/tiny.yaml", "\nthinking_tags: ['<think>', '</think>']\n"),
+        ("models/tiny/model.yaml", "\nthinking_tags: ['<think>', '</think>']\n"),
     ],
     ids=["code", "lock", "card"],
 )
@@ -267,7 +267,7 @@ def test_more_trials_ask_for_the_new_ones_alone_and_the_first_stay_what_they_are
     catalog: Catalog, temperature: float
 ) -> None:
     """Greedy decoding has one reply, so its further trials ask nothing."""
-    card = catalog.root / "models/tiny.yaml"
+    card = catalog.root / "models/tiny/model.yaml"
     settings = yaml.safe_load(card.read_text())
     settings["sampling"] = settings.get("sampling", {}) | {"temperature": temperature}
     card.write_text(yaml.safe_dump(settings))
@@ -292,9 +292,10 @@ def test_more_trials_ask_for_the_new_ones_alone_and_the_first_stay_what_they_are
 
 def test_what_a_writer_writes_is_asked_once_for_all_readers(catalog: Catalog) -> None:
     """The memory is written by a model of its own; the readers are two."""
-    card = catalog.root / "models/tiny.yaml"
+    card = catalog.root / "models/tiny/model.yaml"
     for name, seed in (("scribe", 5), ("other", 6)):
-        (card.with_name(f"{name}.yaml")).write_text(card.read_text().replace("seed: 0", f"seed: {seed}"))
+        (catalog.root / "models" / name).mkdir()
+        (catalog.root / "models" / name / "model.yaml").write_text(card.read_text().replace("seed: 0", f"seed: {seed}"))
     method = catalog.root / "methods/memory_scaffold/method.yaml"
     settings = yaml.safe_load(method.read_text())
     settings["variants"] = {"written": {"budget": 256, "writer": "scribe"}}

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from method_fakes import ROOT, FakeEmbedder, document, probe
+from upkeep.catalog import Catalog
 from upkeep.cell.retrieval import RRF_K, Bm25, Dense, Hybrid
-from upkeep.contract import Document, ModelSpec, Retrieved
+from upkeep.contract import Document, Retrieved
 from upkeep.serving.embedding import load_embedder, package_folder
-from upkeep.yaml_files import read_yaml
 
 RETRIEVERS: dict[str, Callable[[], Any]] = {
     "bm25": Bm25,
@@ -281,7 +281,7 @@ def test_bm25_is_lucenes_formula() -> None:
 
 @pytest.fixture(scope="module")
 def minilm() -> Any:
-    spec = read_yaml(ROOT / "models" / "minilm.yaml", ModelSpec)
+    spec = Catalog(ROOT).model("minilm")
     return load_embedder(spec, None)
 
 
@@ -322,7 +322,7 @@ def test_a_vector_does_not_depend_on_the_other_documents(minilm: Any) -> None:
 
 
 def test_the_wrong_kind_of_model_is_refused() -> None:
-    spec = read_yaml(ROOT / "models" / "qwen3-4b.yaml", ModelSpec)
+    spec = Catalog(ROOT).model("qwen3-4b")
     with pytest.raises(ValueError, match="not an embedder"):
         load_embedder(spec, None)
 
@@ -330,6 +330,6 @@ def test_the_wrong_kind_of_model_is_refused() -> None:
 def test_a_missing_package_or_folder_is_named(tmp_path: Any) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-package"):
         package_folder("no-such-package")
-    spec = read_yaml(ROOT / "models" / "minilm.yaml", ModelSpec)
+    spec = Catalog(ROOT).model("minilm")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load_embedder(spec, tmp_path / "nowhere")

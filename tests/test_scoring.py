@@ -682,7 +682,7 @@ def catalog(tmp_path: Path) -> Catalog:
         "variants: {k5: {k: 5}, k30: {k: 30}}}",
         "methods/sft/method.yaml": "{label: SFT, papers: [], summary: s, reference: r, settings: [adapter], "
         "supervision: Q, variants: {lora: {adapter: lora}}, trains: true}",
-        "models/tiny.yaml": "{label: Tiny, summary: s, source: rule, location: tiny, context_length: 100, "
+        "models/tiny/model.yaml": "{label: Tiny, summary: s, source: rule, location: tiny, context_length: 100, "
         "trained: false, thinking: 'on'}",
     }
     for name, text in files.items():

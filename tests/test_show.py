@@ -256,7 +256,7 @@ def test_the_first_difference_of_a_prompt_is_shown(catalog: Catalog) -> None:
 
 
 def test_another_way_of_decoding_is_told_from_the_same_prompt(catalog: Catalog) -> None:
-    card = catalog.root / "models/tiny.yaml"
+    card = catalog.root / "models/tiny/model.yaml"
     fields = yaml.safe_load(card.read_text())
     fields["sampling"] = (fields.get("sampling") or {}) | {"max_tokens": 7}
     card.write_text(yaml.safe_dump(fields))

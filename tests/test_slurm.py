@@ -158,8 +158,9 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
 ) -> None:
     repository = Repository(ordinary_user, folder / "suite", cluster, "apptainer")
     # A model that asks for a GPU: here a GPU is what SLURM says is one, and the engine is that for the processor.
-    card = yaml.safe_load((ROOT / "models/tiny.yaml").read_text())
-    repository.write("models/tiny-gpu.yaml", card | {"gpus": 1, "resources": {"gpu_type": "h", "constraint": "small"}})
+    card = yaml.safe_load((ROOT / "models/tiny/model.yaml").read_text())
+    on_gpu = {"gpus": 1, "resources": {"gpu_type": "h", "constraint": "small"}}
+    repository.write("models/tiny-gpu/model.yaml", card | on_gpu)
     for name, old, new in (
         ("src/upkeep/catalog.py", 'return "vllm-gpu"  #', 'return "transformers"  #'),
         ("src/upkeep/serving/transformers_engine.py", '"cuda" if spec.gpus else "cpu"', '"cpu"'),

@@ -341,8 +341,8 @@ MODEL = "{{label: M, summary: s, source: path, location: weights, context_length
 
 def add_model(catalog: Catalog, gpus: int) -> Catalog:
     root = catalog.root
-    (root / "models").mkdir()
-    (root / "models/m.yaml").write_text(MODEL.format(gpus=gpus))
+    (root / "models/m").mkdir(parents=True)
+    (root / "models/m/model.yaml").write_text(MODEL.format(gpus=gpus))
     card = root / "methods/echo/method.yaml"
     card.write_text(card.read_text().replace("model: false", "model: true"))
     return Catalog(root)
@@ -380,7 +380,7 @@ def test_weights_that_are_not_what_was_taken_in_publish_nothing_even_by_force(ca
 def test_a_model_over_several_nodes_is_refused_with_the_way_to_run_it(catalog: Catalog) -> None:
     catalog = add_model(catalog, gpus=8)
     add_weights(catalog)
-    card = catalog.root / "models/m.yaml"
+    card = catalog.root / "models/m/model.yaml"
     card.write_text(card.read_text().replace("gpus: 8", "gpus: 8, nodes: 2"))
     error = refused(Catalog(catalog.root), Cell("toy", "echo", "a", "m"))
     assert "wants 2 nodes" in str(error) and "endpoint" in str(error.remedy)
@@ -402,7 +402,7 @@ def test_the_engines_container_gets_what_the_model_needs_and_the_methods_what_th
 ) -> None:
     catalog = add_model(catalog, gpus=0)
     add_weights(catalog)
-    card = catalog.root / "models/m.yaml"
+    card = catalog.root / "models/m/model.yaml"
     card.write_text(card.read_text().replace("{label", "{resources: {memory_gb: 6, pids: 1024}, label"))
     runtime = ScriptedRuntime()
     run_cell(Catalog(catalog.root), Cell("toy", "echo", "a", "m"), runtime=runtime)

@@ -48,7 +48,7 @@ Rng = random.Random
 FOLDERS = (
     "methods/*/method.yaml",
     "datasets/*/dataset.yaml",
-    "models/*.yaml",
+    "models/*/model.yaml",
     "papers/*/prompts/*.yaml",
     "config/suites/*.yaml",
     "config/config.yaml",

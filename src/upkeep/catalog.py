@@ -8,11 +8,10 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -29,7 +28,9 @@ from upkeep.contract import (
     Suite,
 )
 from upkeep.errors import UpkeepError
+from upkeep.files import folders_with
 from upkeep.integrity import Hashes
+from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import convert, load, read_yaml
 
 R = TypeVar("R", bound=Record)
@@ -41,11 +42,6 @@ BESIDE_CODE = frozenset({"README.md", "method.yaml", "requirements.in", "require
 """What a method's folder holds beside its code."""
 CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
 """What a variant says beside its parameters: its models by role."""
-RESERVED_FIELDS = frozenset(
-    {"model", "messages", "n", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed", "temperature"}
-    | {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"}
-)
-"""Fields of a request to an endpoint that have a place of their own in the card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +111,7 @@ class Catalog:
         self.results = root / self.config.results
         self.cache = root / self.config.cache
         self._cards: dict[Path, Record] = {}
+        self._model_cards = ModelCards(root)
         self.hashes = Hashes(None if self.config.verify else self.cache / "hashes")
         """Of what lies under results and cache."""
 
@@ -138,15 +135,15 @@ class Catalog:
 
     @functools.cached_property
     def methods(self) -> list[str]:
-        return _folders(self.root / "methods", "method.yaml")
+        return folders_with(self.root / "methods", "method.yaml")
 
     @functools.cached_property
     def datasets(self) -> list[str]:
-        return _folders(self.root / "datasets", "dataset.yaml")
+        return folders_with(self.root / "datasets", "dataset.yaml")
 
     @functools.cached_property
     def models(self) -> list[str]:
-        return sorted(p.stem for p in (self.root / "models").glob("*.yaml"))
+        return self._model_cards.names
 
     @functools.cached_property
     def papers(self) -> list[str]:
@@ -178,19 +175,21 @@ class Catalog:
 
     # ------------------------------------------------------------ cards
 
-    def _card(self, kind: str, name: str, known: Iterable[str], path: Path, record: type[R]) -> R:
-        known = list(known)
+    def _card(self, kind: str, name: str, known: Collection[str], path: Path, record: type[R]) -> R:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=3)
-            raise UpkeepError(
-                f"unknown {kind} {name!r}",
-                expected=f"one of {', '.join(sorted(known))}",
-                found=f"no {path.relative_to(self.root)}",
-                remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
-            )
+            raise self._unknown(kind, name, known, path)
         if path not in self._cards:
             self._cards[path] = read_yaml(path, record)
         return self._cards[path]  # type: ignore[return-value]
+
+    def _unknown(self, kind: str, name: str, known: Collection[str], path: Path) -> UpkeepError:
+        close = difflib.get_close_matches(name, known, n=3)
+        return UpkeepError(
+            f"unknown {kind} {name!r}",
+            expected=f"one of {', '.join(sorted(known))}",
+            found=f"no {path.relative_to(self.root)}",
+            remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
+        )
 
     def method(self, name: str) -> MethodCard:
         path = self.root / "methods" / name / "method.yaml"
@@ -199,15 +198,28 @@ class Catalog:
         return card
 
     def model(self, name: str) -> ModelSpec:
-        path = self.root / "models" / f"{name}.yaml"
-        spec = self._card("model", name, self.models, path, ModelSpec)
-        _check_endpoint(path, spec)
-        return spec
+        return self._model_cards.spec(self._model_file(name), name)
+
+    def _model_file(self, name: str) -> Path:
+        if (path := self._model_cards.find(name)) is None:
+            raise self._unknown("model", name, self.models, self.root / "models" / name / CARD)
+        return path
 
     def spec(self, model: str) -> ModelSpec:
         """The card of a model, or, of a trained one, that of the model it was made of in the beginning."""
         trained = TrainedModel.parse(model)
         return self.spec(trained.base) if trained else self.model(model)
+
+    def model_card(self, model: str) -> str:
+        """The file that `spec` is read from, relative to the repository."""
+        trained = TrainedModel.parse(model)
+        return self.model_card(trained.base) if trained else str(self._model_file(model).relative_to(self.root))
+
+    def own_weights(self, model: str) -> str | None:
+        """Where the user has a model's weights, as the configuration says of the model itself, or of its card: presets
+        share them."""
+        own = self.config.models
+        return own.get(model) or (own.get(self._model_file(model).parent.name) if own else None)
 
     def dataset(self, name: str) -> DatasetSpec:
         return self._card("dataset", name, self.datasets, self.root / "datasets" / name / "dataset.yaml", DatasetSpec)
@@ -416,42 +428,6 @@ def _check_method(path: Path, card: MethodCard) -> None:
             where=path,
             remedy="name one by `embedder`",
         )
-
-
-def _check_endpoint(path: Path, spec: ModelSpec) -> None:
-    """Refuse a card that is half an endpoint's."""
-    is_one = (spec.source == "endpoint", spec.engine == "endpoint", spec.endpoint is not None)
-    if any(is_one) != all(is_one):
-        raise UpkeepError(
-            "half an endpoint",
-            where=path,
-            expected="`source: endpoint`, `engine: endpoint` and `endpoint: ...`, or none of them",
-        )
-    if spec.endpoint is None:
-        return
-    if spec.role != "generator" or spec.gpus:
-        raise UpkeepError("an endpoint generates, on no GPU of ours", where=path, expected="no `role`, no `gpus`")
-    url = urlsplit(spec.location)
-    local = url.hostname in ("localhost", "127.0.0.1", "::1")
-    plain = url.scheme == "http" and (local or spec.endpoint.key is None)
-    if not url.hostname or not (url.scheme == "https" or plain) or url.username or url.query or url.fragment:
-        raise UpkeepError(
-            "not the base URL of an endpoint",
-            where=path,
-            expected="https://host/path (http:// on this machine, or where no key is sent), nothing secret in it",
-            found=url.hostname or spec.location,
-        )
-    if taken := sorted(RESERVED_FIELDS & spec.endpoint.fields.keys()):
-        raise UpkeepError(
-            f"`endpoint.fields` may not hold {', '.join(taken)}",
-            where=path,
-            remedy="set these by the card's own fields",
-        )
-
-
-def _folders(parent: Path, card: str) -> list[str]:
-    # A card that cannot be read, as a link to nowhere, is told when it is read.
-    return sorted(p.name for p in parent.glob("*") if os.path.lexists(p / card))
 
 
 def _given(path: Path) -> dict[str, object]:

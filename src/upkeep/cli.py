@@ -639,7 +639,7 @@ def _new(arguments: argparse.Namespace) -> int:
     root = arguments.root.resolve()
     if arguments.what == "model":
         card = new_model(root, arguments.name, arguments.gpus)
-        print(f"{card}\nnext: read it, then `./upkeep run mini --model {card.stem}`")
+        print(f"{card}\nnext: read it, then `./upkeep run mini --model {card.parent.name}`")
         return 0
     if arguments.what == "paper":
         print(*new_paper(root, arguments.name), sep="\n")

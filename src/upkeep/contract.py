@@ -263,7 +263,7 @@ class Attention(Record, frozen=True, kw_only=True):
 
 
 class ModelSpec(Record, frozen=True, kw_only=True):
-    """`models/<model>.yaml`: weights or an endpoint, and how it is decoded."""
+    """A model: weights or an endpoint, and how it is decoded."""
 
     label: str
     """The printed name, as in the papers' tables (`Qwen3-30B`)."""
@@ -321,6 +321,15 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """False for a model with random weights; the report says so."""
     extra: dict[str, Any] = {}
     """Parameters of a `rule`."""
+
+
+class ModelCard(ModelSpec, frozen=True, kw_only=True):
+    """`models/<model>/model.yaml`: a model, and models of the same weights that differ in some fields."""
+
+    presets: dict[Name, dict[str, Any]] = {}
+    """Name -> the fields in which the model `<model>-<name>` differs. What is given takes the place of what the card
+    gives, whole; of `endpoint`, field by field. A generator's card that has presets and no `sampling` of its own is no
+    model by itself: its presets are."""
 
 
 class Rules(Record, frozen=True, kw_only=True):
@@ -723,7 +732,7 @@ class Config(Record, frozen=True, kw_only=True):
     prompts: dict[str, str] = {}
     """Prompt -> a file with a system text of the user's own, taken word for word in place of all of the card's."""
     models: dict[str, str] = {}
-    """Model id -> local folder of its weights."""
+    """Model -> local folder of its weights, which are its presets', too."""
     offline: bool = False
     fresh: bool = False
     """Ask models everything again, whatever the record of replies holds."""
@@ -762,7 +771,7 @@ BOUNDARY: dict[str, type[Struct]] = {
     "card": DatasetCard,
     "dataset": DatasetSpec,
     "method": MethodCard,
-    "model": ModelSpec,
+    "model": ModelCard,
     "prompt": PromptCard,
     "suite": Suite,
     "config": Config,

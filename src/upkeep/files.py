@@ -96,6 +96,12 @@ def _obstacle(path: Path, error: OSError) -> str:
     return os.strerror(error.errno or 0) if stat.S_ISREG(mode) else kind_of_file(mode)
 
 
+def folders_with(parent: Path, name: str) -> list[str]:
+    """The names of the folders that hold a file of this name, in their order."""
+    # A file that cannot be read, as a link to nowhere, is told when it is read.
+    return sorted(path.name for path in parent.glob("*") if os.path.lexists(path / name))
+
+
 def kind_of_file(mode: int) -> str:
     """What a file is by its mode, in words."""
     kinds = {

@@ -333,7 +333,7 @@ def _method_code(catalog: Catalog, method: str) -> str:
 
 def plan_weights(catalog: Catalog, model: str) -> str:
     """What a model's weights are: where they come from, at which revision, or how they are made."""
-    spec, own = catalog.model(model), catalog.config.models.get(model)
+    spec, own = catalog.model(model), catalog.own_weights(model)
     parts = {
         "spec": plain(part(spec, MODEL, "content")),
         "recipe": tree(catalog, "src/upkeep/serving/make_model.py") if spec.source == "rule" else "",

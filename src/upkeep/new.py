@@ -15,7 +15,7 @@ import yaml
 from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec
 from upkeep.errors import UpkeepError
-from upkeep.yaml_files import read_yaml
+from upkeep.model_cards import CARD, ModelCards, read_card
 
 TEMPLATES = Path(__file__).parent / "template"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,59}")
@@ -105,16 +105,17 @@ def card_of(root: Path, model: str) -> str:
     Raises:
         UpkeepError: neither; or as `new_model`.
     """
-    if "/" not in model or (root / "models" / f"{model}.yaml").is_file():
+    if "/" not in model:
         return model
-    card = root / "models" / f"{_id(model)}.yaml"
-    if card.is_file() and _place(root, read_yaml(card, ModelSpec)) == _named(model):
-        return card.stem
-    return new_model(root, model, 0).stem
+    card, name = root / "models" / _id(model) / CARD, _id(model)
+    if card.is_file() and (known := read_card(card).get(name)) and _place(root, known) == _named(model):
+        return name
+    new_model(root, model, 0)
+    return name
 
 
 def new_model(root: Path, place: str, gpus: int) -> Path:
-    """Write `models/ID.yaml` of a model: its weights' context length and number type from their `config.json`, a
+    """Write `models/ID/model.yaml` of a model: its weights' context length and number type from their `config.json`, a
     server's from what it says of itself.
 
     Args:
@@ -127,12 +128,12 @@ def new_model(root: Path, place: str, gpus: int) -> Path:
         The card.
 
     Raises:
-        UpkeepError: nothing is there, it does not say what a card needs, or a card of that name is there already.
+        UpkeepError: nothing is there, it does not say what a card needs, or a model of that name is there already.
     """
-    card = root / "models" / f"{_id(place)}.yaml"
-    if card.exists():
+    card = root / "models" / _id(place) / CARD
+    if card.exists() or ModelCards(root).find(_id(place)):
         raise UpkeepError(
-            "a card of that name is there already", where=card, found=place, remedy="use it, or rename or delete it"
+            "a model of that name is there already", where=card, found=place, remedy="use it, or rename or delete it"
         )
     if place.startswith(("http://", "https://")):
         fields = _server(place)
@@ -150,6 +151,7 @@ def new_model(root: Path, place: str, gpus: int) -> Path:
     head = {"label": Path(place.partition("@")[0]).name, "summary": f"The model at {place}."}
     sampling = {"temperature": 0.0, "max_tokens": 256}
     text = yaml.safe_dump(head | fields | {"sampling": sampling}, sort_keys=False, allow_unicode=True)
+    card.parent.mkdir(parents=True, exist_ok=True)
     card.write_text(f"# Written by `upkeep new model`. Read it: how it is decoded is yours to say.\n{text}", "utf-8")
     return card
 

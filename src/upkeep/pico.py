@@ -57,7 +57,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     """Train the model and put it at `output`, with `training.json` (what it was made of, how well it does), `log.jsonl`
     (recipe and curve) and the model card. What was begun with the same code, recipe and worlds is gone on with. At its
-    place in the suite, the hash of what was made is pinned in `models/pico.yaml`.
+    place in the suite, the hash of what was made is pinned in `models/pico/model.yaml`.
 
     Args:
         recipe: fields of `upkeep.serving.pico.train.Recipe` other than the defaults.
@@ -86,7 +86,7 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
     card = catalog.model("pico")
     if output.resolve() == weights.place(catalog, "pico", card) and card.sha256:
         sha = weights.content_of({p.relative_to(output).as_posix(): fingerprint(p) for p in weights.files_of(output)})
-        path = catalog.root / "models" / "pico.yaml"
+        path = catalog.root / catalog.model_card("pico")
         write_atomically(path, path.read_bytes().replace(card.sha256.encode(), sha.encode()))
 
 

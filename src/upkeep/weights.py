@@ -21,6 +21,7 @@ from upkeep.integrity import (
     verify_names,
 )
 from upkeep.layout import Layout
+from upkeep.model_cards import CARD
 
 
 class WeightsRecord(Sealed, frozen=True, kw_only=True):
@@ -51,10 +52,11 @@ def content_of(files: Mapping[str, Fingerprint]) -> str:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All files under a folder in order of their names, but hidden ones, which are a downloader's own, and pages: what
-    is written about a model is no part of what it answers."""
+    """All files under a folder in order of their names, but hidden ones, which are a downloader's own, pages, and the
+    card of the suite: what is written about a model is no part of what it answers."""
     paths = (p for p in folder.rglob("*") if not any(part.startswith(".") for part in p.relative_to(folder).parts))
-    return sorted(p for p in paths if p.suffix != ".md" and (p.is_symlink() or not p.is_dir()))
+    beside = (p for p in paths if p.suffix != ".md" and p != folder / CARD)
+    return sorted(p for p in beside if p.is_symlink() or not p.is_dir())
 
 
 def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, Weights]:
@@ -99,7 +101,7 @@ def find(catalog: Catalog, model: str, dataset: str) -> tuple[ModelSpec, Weights
 
 def place(catalog: Catalog, model: str, spec: ModelSpec) -> Path | None:
     """The folder where a model's weights are, or will be; None where a package carries them, and for endpoints."""
-    if local := catalog.config.models.get(model):
+    if local := catalog.own_weights(model):
         return (catalog.root / Path(local).expanduser()).resolve()
     match spec.source:
         case "package" | "endpoint":

@@ -84,7 +84,7 @@ def read_yaml(
     return convert(value, kind, path, expected=expected or f"fields as in schema/ ({name})", strict=strict)
 
 
-def convert(value: Any, kind: type[T], path: Path, *, expected: str, strict: bool = True) -> T:
+def convert(value: Any, kind: type[T], where: Path | str, *, expected: str, strict: bool = True) -> T:
     """What `load` gave, as a record.
 
     Raises:
@@ -94,7 +94,7 @@ def convert(value: Any, kind: type[T], path: Path, *, expected: str, strict: boo
         return msgspec.convert(value, kind, strict=strict, builtin_types=(datetime, date))
     except msgspec.ValidationError as error:
         problem = short(printable(str(error)))
-        raise UpkeepError(problem, where=path, expected=expected, remedy="mend this field") from None
+        raise UpkeepError(problem, where=where, expected=expected, remedy="mend this field") from None
 
 
 def load(path: Path, limits: Limits = CARD, *, plain: bool = False, expected: str = "a YAML file") -> Any:

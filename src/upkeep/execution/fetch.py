@@ -34,7 +34,7 @@ def fetch(catalog: Catalog, model: str) -> Weights:
     elif folder is None:
         sha = hashlib.sha256(f"{spec.location}\0{spec.revision}".encode()).hexdigest()
     else:
-        if model not in catalog.config.models:
+        if catalog.own_weights(model) is None:
             _get(catalog, model, spec, folder)
         if not any(folder.glob("*.json")):
             raise UpkeepError(
@@ -51,7 +51,7 @@ def fetch(catalog: Catalog, model: str) -> Weights:
             where=folder,
             expected=f"sha256 {spec.sha256}",
             found=f"sha256 {sha}",
-            remedy=f"put back the pinned ones, or pin these under `sha256:` in models/{model}.yaml",
+            remedy=f"put back the pinned ones, or pin these under `sha256:` in {catalog.model_card(model)}",
         )
     write_sealed(Layout(catalog.results).weights_record(model), WeightsRecord(model=model, sha256=sha, files=files))
     return Weights(folder, sha)
@@ -85,7 +85,7 @@ def _make(catalog: Catalog, spec: ModelSpec, folder: Path) -> None:
 def _download(catalog: Catalog, model: str, spec: ModelSpec, folder: Path) -> None:
     if spec.revision is None:
         raise UpkeepError(
-            "a model from a hub needs a revision", where=catalog.root / "models" / f"{model}.yaml", expected="a commit"
+            "a model from a hub needs a revision", where=catalog.root / catalog.model_card(model), expected="a commit"
         )
     if (folder / ".complete").is_file():
         return

@@ -206,7 +206,7 @@ class _Job:
             if spec.nodes > 1:
                 raise UpkeepError(
                     f"the model {job.model!r} wants {spec.nodes} nodes; an engine of the suite runs on one",
-                    where=self.catalog.root / "models",
+                    where=self.catalog.root / self.catalog.model_card(job.model),
                     remedy="start a server over the nodes yourself, and name it as an endpoint (docs/endpoints.md)",
                     kind="machine",
                 )

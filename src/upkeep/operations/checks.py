@@ -544,7 +544,7 @@ def _weights(catalog: Catalog, model: str, spec: ModelSpec) -> Finding:
     place = weights.place(catalog, model, spec)
     if Layout(catalog.results).weights_record(model).is_file() and (place is None or place.is_dir()):
         return ok(group, model, str(place) if place else "in the image")
-    if local := catalog.config.models.get(model) or (spec.location if spec.source == "path" else None):
+    if local := catalog.own_weights(model) or (spec.location if spec.source == "path" else None):
         if (catalog.root / Path(local).expanduser()).is_dir():
             return ok(group, model, f"{local}; ./upkeep setup takes them in")
         remedy = "put them there, or name another folder under `models:` in your configuration"

@@ -55,13 +55,13 @@ ADVICE: Mapping[Kind, str] = {
     "input": "./upkeep setup {suite}    prepares what is missing; the reason above names what is wrong",
     "machine": "./upkeep doctor    says what this machine lacks, and the remedy",
     "image": "./upkeep image build {method}    builds it again, with the reason in full",
-    "engine": "./upkeep logs {cell}    shows what the engine printed; its needs are in models/{model}.yaml",
+    "engine": "./upkeep logs {cell}    shows what the engine printed; its needs are in {card}",
     "method": "./upkeep logs {cell}    shows what it printed; mend methods/{method}/",
     "output": "./upkeep logs {cell}    names the refused line; mend what methods/{method}/ writes",
-    "memory": "raise resources.memory_gb in methods/{method}/method.yaml or models/{model}.yaml",
-    "time": "raise resources.minutes in methods/{method}/method.yaml or models/{model}.yaml; what is done is kept",
+    "memory": "raise resources.memory_gb in {cards}",
+    "time": "raise resources.minutes in {cards}; what is done is kept",
     "disk": "raise resources.disk_gb in methods/{method}/method.yaml, or make room (./upkeep doctor)",
-    "endpoint": "check key and limits in models/{model}.yaml (./upkeep doctor); what was answered is not paid again",
+    "endpoint": "check key and limits in {card} (./upkeep doctor); what was answered is not paid again",
     "budget": "raise `budget: {{{model}: US dollars}}` in your configuration; what was answered is not paid again",
     "interrupted": "nothing to mend: it continues where it was",
     "other": "./upkeep logs {cell}    most likely a mistake of the suite itself: please report it",
@@ -245,7 +245,7 @@ def survey(catalog: Catalog, suite: str, queue: Queue | None = None) -> Survey:
         spent_usd=_spent(catalog, cells),
         next=[],
     )
-    return msgspec.structs.replace(found, next=_next(found))
+    return msgspec.structs.replace(found, next=_next(catalog, found))
 
 
 def trainings(catalog: Catalog, cells: Iterable[Cell]) -> list[tuple[Literal["cells", "trained"], Cell | Training]]:
@@ -368,7 +368,7 @@ def _in_turn(catalog: Catalog, cells: Sequence[Cell], views: list[JobView]) -> l
 # ---------------------------------------------------------------- what to do next
 
 
-def _next(found: Survey) -> list[str]:
+def _next(catalog: Catalog, found: Survey) -> list[str]:
     """Commands, the most useful first."""
     counts, suite = found.counts, found.suite
     under_way = bool(found.of("running")) or bool(found.of("queued")) or bool(found.queued_jobs)
@@ -377,7 +377,10 @@ def _next(found: Survey) -> list[str]:
         first = failed[0]
         cell = Cell.parse(first.name)
         base = model.base if (model := TrainedModel.parse(cell.model)) else cell.model
-        text = ADVICE[kind].format(suite=suite, cell=first.name, method=cell.method, model=base)
+        card = "" if cell.model == "none" else catalog.model_card(cell.model)
+        cards = " or ".join(filter(None, (f"methods/{cell.method}/method.yaml", card)))
+        names = {"suite": suite, "cell": first.name, "method": cell.method, "model": base, "card": card, "cards": cards}
+        text = ADVICE[kind].format_map(names)
         lines.append(f"{kind}: {text}")
     if under_way:
         lines.append("./upkeep status --watch    work is under way; this follows it")

@@ -287,7 +287,7 @@ class _Planner:
     def _gpu_hours(self, job: Job, spec: ModelSpec, found: Tally) -> tuple[float | None, str]:
         if spec.parameters_b is None or spec.attention is None:
             fields = " and ".join(f for f in ("parameters_b", "attention") if getattr(spec, f) is None)
-            return None, f"models/{job.model}.yaml has no {fields}"
+            return None, f"{self.catalog.model_card(job.model)} has no {fields}"
         gpu, gpus = self._gpu_of(spec), spec.gpus * spec.nodes
         one, a, shape = self.assumptions.gpus[gpu], self.assumptions, spec.attention
         weights = _weight_bytes(spec)

@@ -14,6 +14,7 @@ from upkeep.contract import BOUNDARY, CellDescription, Pair, Prediction, Record,
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular
 from upkeep.integrity import read_record, verify_folder
+from upkeep.model_cards import CARD, read_card
 from upkeep.validate import Refused, check_file, decode, read_lines
 
 R = TypeVar("R", bound=Record)
@@ -110,12 +111,14 @@ def _check_yaml(path: Path) -> str:
     from upkeep.yaml_files import read_yaml
 
     names = {"method.yaml": "method", "dataset.yaml": "dataset", "suite.yaml": "suite", "config.yaml": "config"}
-    kind = names.get(path.name) or {"models": "model", "prompts": "prompt", "suites": "suite"}.get(path.parent.name)
+    kind = names.get(path.name) or {"prompts": "prompt", "suites": "suite"}.get(path.parent.name)
+    if path.name == CARD:
+        return f"{path.name}: a valid card of {', '.join(read_card(path))}"
     if kind is None:
         raise UpkeepError(
             "do not know how to check this",
             where=path,
-            expected=f"{', '.join(names)}, models/*.yaml, papers/*/prompts/*.yaml or config/suites/*.yaml",
+            expected=f"{', '.join((*names, CARD))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
     read_yaml(path, BOUNDARY[kind])
     return f"{path.name}: a valid {kind}"
@@ -137,6 +140,7 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
     "method.yaml": lambda path, _: _check_yaml(path),
     "dataset.yaml": lambda path, _: _check_yaml(path),
     "suite.yaml": lambda path, _: _check_yaml(path),
+    CARD: lambda path, _: _check_yaml(path),
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),

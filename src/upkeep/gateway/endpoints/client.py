@@ -183,7 +183,7 @@ class Client:
             require_endpoint(catalog, model)
         self._ask_for = ask
         layout = Layout(catalog.results)
-        self.model, self.spec = model, catalog.model(model)
+        self.model, self.spec, self._card = model, catalog.model(model), catalog.model_card(model)
         self.endpoint = endpoint_of(self.spec)
         self.url = f"{self.spec.location.rstrip('/')}/chat/completions"
         self.host = host_of(self.spec)
@@ -333,7 +333,7 @@ class Client:
                     raise self._failure(
                         f"the endpoint of the model {self.model!r} refuses every request",
                         refused,
-                        f"mend `location` or `endpoint` (`omit`, `fields`) in models/{self.model}.yaml",
+                        f"mend `location` or `endpoint` (`omit`, `fields`) in {self._card}",
                     )
         finally:
             self._held -= 1
@@ -459,7 +459,7 @@ class Client:
         if found.model not in (self.endpoint.model, *self.endpoint.answers_as):
             raise Again(
                 f"answered by the model {self.hide(found.model)[:100]!r}, asked was {self.endpoint.model!r}; if it is "
-                f"meant, add it under `endpoint.answers_as` in models/{self.model}.yaml"
+                f"meant, add it under `endpoint.answers_as` in {self._card}"
             )
         choice = found.choices[0]
         message, reasoning = choice.message, choice.message.reasoning_content or choice.message.reasoning
@@ -524,7 +524,7 @@ class Client:
         raise self._failure(
             f"the endpoint of the model {self.model!r} does not know what it is asked for",
             reason,
-            f"mend `location` or `endpoint.model` in models/{self.model}.yaml",
+            f"mend `location` or `endpoint.model` in {self._card}",
         )
 
     def _failure(self, problem: str, found: str, remedy: str) -> UpkeepError:
