@@ -24,7 +24,7 @@ from upkeep.contract import Attention, ModelSpec
 from upkeep.errors import UpkeepError
 from upkeep.execution import fetch as fetching
 from upkeep.fields import MODEL
-from upkeep.new import card_of, new_model
+from upkeep.new import add_model, card_of
 
 CATALOG = Catalog(ROOT)
 CARDS = {name: CATALOG.model(name) for name in CATALOG.models}
@@ -287,7 +287,7 @@ def test_a_folder_of_weights_takes_the_place_of_the_suites_model(
 def test_a_model_on_gpus_keeps_its_number_type(repository: Path, tmp_path: Path) -> None:
     inner = {"max_position_embeddings": 9, "torch_dtype": "float16"}
     folder = _weights(tmp_path / "m", max_position_embeddings=None, text_config=inner)
-    new_model(repository, str(folder), 2)
+    add_model(repository, str(folder), 2)
     spec = Catalog(repository).model("m")
     assert (spec.context_length, spec.engine, spec.dtype, spec.gpus) == (9, "vllm", "float16", 2)
 
@@ -339,7 +339,7 @@ def test_what_is_no_model_is_refused_by_its_place(repository: Path, tmp_path: Pa
     ):
         with pytest.raises(UpkeepError, match=said):
             card_of(repository, place)
-    new_model(repository, str(_weights(tmp_path / "pico2")), 0)
+    add_model(repository, str(_weights(tmp_path / "pico2")), 0)
     with pytest.raises(UpkeepError, match="there already"):
-        new_model(repository, str(_weights(tmp_path / "other") / ".." / "pico2"), 0)
+        add_model(repository, str(_weights(tmp_path / "other") / ".." / "pico2"), 0)
     assert card_of(repository, "pico") == "pico"

@@ -175,13 +175,12 @@ def _parser() -> argparse.ArgumentParser:
     validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
     validate.add_argument("path", type=Path)
 
-    new = command("new", _new, "start a method or a paper of your own, or write the card of a model of your own")
-    new.add_argument("what", choices=["method", "model", "paper"])
+    new = command("new", _new, "start a method, a model, a paper or a suite of your own, which works at once")
+    new.add_argument("what", choices=["method", "model", "paper", "suite"])
     new.add_argument(
-        "name",
-        help="of the method or paper; of a model the folder, ORG/NAME[@REVISION] of a hub, or the URL of a server",
+        "name", help="of it; or where a model is: a folder, ORG/NAME[@REVISION] of a hub, or the URL of a server"
     )
-    new.add_argument("--gpus", type=_count, default=0, metavar="N", help="that the model needs; default: none")
+    new.add_argument("--gpus", type=_count, default=0, metavar="N", help="that such a model needs; default: none")
 
     listing = command(
         "list", _list, "what there is: methods, models, datasets, prompts, suites, or the cells of a suite"
@@ -634,19 +633,32 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from upkeep.new import new_method, new_model, new_paper
+    from upkeep.new import add_model, new_method, new_model, new_paper, new_suite
 
-    root = arguments.root.resolve()
-    if arguments.what == "model":
-        card = new_model(root, arguments.name, arguments.gpus)
-        print(f"{card}\nnext: read it, then `./upkeep run mini --model {card.parent.name}`")
-        return 0
-    if arguments.what == "paper":
-        print(*new_paper(root, arguments.name), sep="\n")
-        print(f"next: `./upkeep run {arguments.name}`; what to write in each file: papers/{arguments.name}/README.md")
-        return 0
-    print(*new_method(root, arguments.name), sep="\n")
-    print(f"next: write methods/{arguments.name}/method.py, then `./upkeep test -k {arguments.name}`")
+    root, name = arguments.root.resolve(), arguments.name
+    is_place = arguments.what == "model" and ("/" in name or Path(name).is_dir())
+    if arguments.gpus and not is_place:
+        raise UpkeepError(
+            "`--gpus` is for a model that is somewhere",
+            found=name,
+            remedy="give its place, or write `gpus` into the card",
+        )
+    match arguments.what:
+        case "method":
+            paths = new_method(root, name)
+            then = f"write methods/{name}/method.py, then `./upkeep test -k {name}`"
+        case "suite":
+            paths = [new_suite(root, name)]
+            then = f"choose its cells, then `./upkeep plan {name}`, `./upkeep run {name}`"
+        case "paper":
+            paths = new_paper(root, name)
+            then = f"`./upkeep run {name}`; what to write in each file: papers/{name}/README.md"
+        case _:
+            card = add_model(root, name, arguments.gpus) if is_place else new_model(root, name)
+            paths = [card]
+            then = f"read it, then `./upkeep run mini --model {card.parent.name}`"
+    print(*paths, sep="\n")
+    print(f"next: {then}")
     return 0
 
 

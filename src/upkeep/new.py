@@ -1,5 +1,5 @@
-"""`upkeep new method NAME`, `upkeep new paper NAME`: a working skeleton to write a method or a paper of one's own into;
-`upkeep new model PLACE`: the card of a model of one's own."""
+"""`upkeep new method|model|paper|suite NAME`: what works at once, to be made one's own; `upkeep new model PLACE`: the card of
+weights or of a server that there are."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ TEMPLATES = Path(__file__).parent / "template"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,59}")
 RESERVED = frozenset({"answer", "context", "document", "llm", "method", "probe", "seen"})
 """What a method's file imports or speaks of, in lower case: a class of such a name would shadow it."""
+NO_NAMES = frozenset({"any", "none"})
+"""What tables and suites say where they mean every model, or that there is none."""
 
 
 def new_method(root: Path, name: str) -> list[Path]:
@@ -99,22 +101,76 @@ def _write(kind: str, folder: Path, names: Mapping[str, str]) -> list[Path]:
     return list(texts)
 
 
+def new_model(root: Path, name: str) -> Path:
+    """Write `models/NAME/model.yaml`: a model with weights that are made on the spot, which runs at once.
+
+    Returns:
+        The card.
+
+    Raises:
+        UpkeepError: the name is none for a model, or something of that name is there already.
+    """
+    _check_name(name, "model")
+    card = _new_card(root, name)
+    card.parent.mkdir(parents=True, exist_ok=True)
+    card.write_text((TEMPLATES / "model" / CARD).read_text().replace("new-model", name))
+    return card
+
+
+def new_suite(root: Path, name: str) -> Path:
+    """Write `config/suites/NAME.yaml`: a suite of a few small cells, which runs at once.
+
+    Returns:
+        The file.
+
+    Raises:
+        UpkeepError: the name is none for a suite, or a suite of that name is there already.
+    """
+    _check_name(name, "suite")
+    path = root / "config" / "suites" / f"{name}.yaml"
+    for taken in (path, root / "papers" / name):
+        if taken.exists():
+            raise UpkeepError(f"{name!r} is there already", where=taken, remedy="choose another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((TEMPLATES / "suite.yaml").read_text().replace("new-suite", name))
+    return path
+
+
+def _check_name(name: str, kind: str) -> None:
+    plain = re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,58}[a-z0-9])?", name)
+    if not plain or name in NO_NAMES or yaml.safe_load(name) != name:  # `on`, `1.5`: no text in a suite's file
+        raise UpkeepError(
+            f"{name!r} is no name for a {kind}",
+            expected="lower-case letters, digits, dots and dashes, no number (my-model-7b)",
+            remedy="choose another name",
+        )
+
+
+def _new_card(root: Path, model: str) -> Path:
+    """The place of a model's card, which is not there yet."""
+    card = root / "models" / model / CARD
+    if taken := card if card.exists() else ModelCards(root).find(model):
+        remedy = "use it, or choose another name, or delete it"
+        raise UpkeepError(f"a model {model!r} is there already", where=taken, remedy=remedy)
+    return card
+
+
 def card_of(root: Path, model: str) -> str:
     """The id of a model that is named by it or by its place; the card of a place is written where there is none.
 
     Raises:
-        UpkeepError: neither; or as `new_model`.
+        UpkeepError: neither; or as `add_model`.
     """
     if "/" not in model:
         return model
     card, name = root / "models" / _id(model) / CARD, _id(model)
     if card.is_file() and (known := read_card(card).get(name)) and _place(root, known) == _named(model):
         return name
-    new_model(root, model, 0)
+    add_model(root, model, 0)
     return name
 
 
-def new_model(root: Path, place: str, gpus: int) -> Path:
+def add_model(root: Path, place: str, gpus: int) -> Path:
     """Write `models/ID/model.yaml` of a model: its weights' context length and number type from their `config.json`, a
     server's from what it says of itself.
 
@@ -130,11 +186,7 @@ def new_model(root: Path, place: str, gpus: int) -> Path:
     Raises:
         UpkeepError: nothing is there, it does not say what a card needs, or a model of that name is there already.
     """
-    card = root / "models" / _id(place) / CARD
-    if card.exists() or ModelCards(root).find(_id(place)):
-        raise UpkeepError(
-            "a model of that name is there already", where=card, found=place, remedy="use it, or rename or delete it"
-        )
+    card = _new_card(root, _id(place))
     if place.startswith(("http://", "https://")):
         fields = _server(place)
     elif Path(place).expanduser().is_dir():
