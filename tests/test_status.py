@@ -168,7 +168,22 @@ def test_failures_with_one_reason_are_shown_together_and_each_where_asked(catalo
     together, each = drawn(found), drawn(found, each=True)
     assert together.count("killed") == 1 and "2 jobs" in together
     assert each.count("killed") == 2 and "toy/echo/b/none" in each
-    assert "resources.memory_gb in methods/echo/method.yaml" in together
+    assert "resources.memory_gb in methods/echo/method.yaml" in together and "models/" not in together
+
+
+def test_advice_names_the_card_that_a_preset_is_in(tmp_path: Path) -> None:
+    make_repository(tmp_path)
+    (tmp_path / "config/suites/mini.yaml").write_text(SUITE.replace("none", "m-p").replace(", guided", ""))
+    method = tmp_path / "methods/echo/method.yaml"
+    method.write_text(method.read_text().replace("model: false", "model: true"))
+    card = tmp_path / "models/m/model.yaml"
+    card.parent.mkdir(parents=True)
+    card.write_text(
+        "{label: M, summary: s, source: path, location: w, context_length: 9, presets: {p: {sampling: {}}}}"
+    )
+    catalog = Catalog(tmp_path)
+    write(catalog, cell := Cell("toy", "echo", "a", "m-p"), state="failed", kind="memory", message=f"{cell}: killed")
+    assert "methods/echo/method.yaml or models/m/model.yaml" in " ".join(look(catalog).next)
 
 
 @pytest.mark.parametrize("kind", KINDS)
