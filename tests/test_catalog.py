@@ -239,6 +239,7 @@ def test_a_method_has_an_image_without_an_engine_and_each_of_its_models_one_of_i
         (("methods: [", "methods: [closedbook, "), ["unknown method", "closed_book"]),
         (("methods: [", "methods: [rag_bm25/k999, "), ["no variant 'k999'", "methods/rag_bm25/method.yaml"]),
         (("models: [", "models: [tinny, "), ["unknown model", "tiny"]),
+        (("models: [", "models: [gpt-4o, "), ["gpt-4o-evowiki, gpt-4o-prelude", "models/gpt-4o/model.yaml"]),
         (("models: [", "models: [tiny+rag_bm25.k5, "), ["trains no model", "tiny+rag_bm25.k5"]),
     ],
 )

@@ -69,9 +69,9 @@ class ModelCards:
         if not found and model in self._folders:
             path = self.folder / model / CARD
             raise UpkeepError(
-                f"{model!r} is no model by itself: its card has no `sampling` but that of presets",
-                where=path,
+                f"{model!r} is no model by itself",
                 expected=f"one of {', '.join(self._models(path))}",
+                found=f"no `sampling` in {path} but that of presets",
                 remedy="name one of these, or give the card a `sampling` of its own",
             )
         return found[0] if found else None
