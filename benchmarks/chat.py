@@ -22,9 +22,9 @@ import msgspec
 import yaml
 from shared import contents, copy
 
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Prediction
-from upkeep.datasets import build_dataset
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
@@ -54,10 +54,11 @@ if __name__ == "__main__":
 def stream(root: Path, intervals: int, questions: int, chunk_tokens: int) -> None:
     """A repository with one small stream."""
     copy(root)
-    spec = yaml.safe_load((root / "datasets/oaks_babi_stream/dataset.yaml").read_text())
-    spec["options"] |= {"chunks": intervals, "chunk_tokens": chunk_tokens, "questions": questions}
-    (root / "datasets/stream").mkdir()
-    (root / "datasets/stream/dataset.yaml").write_text(yaml.safe_dump(spec | {"stands_for": None, "published": {}}))
+    card = root / "datasets/oaks_babi/dataset.yaml"
+    family = yaml.safe_load(card.read_text())
+    options = {"chunks": intervals, "chunk_tokens": chunk_tokens, "questions": questions}
+    family["variants"]["stream"]["options"] |= options
+    card.write_text(yaml.safe_dump(family | {"published": {}}))
 
 
 def asked(catalog: Catalog, cell: Cell, predictions: list[Prediction]) -> list[list[dict[str, str]]]:
@@ -102,10 +103,10 @@ def main() -> None:
         root = Path(name) / "root"
         stream(root, given.intervals, given.questions, given.chunk_tokens)
         catalog = Catalog(root)
-        build_dataset(catalog, "stream", Layout(catalog.results).dataset("stream"))
+        build_dataset(catalog, "oaks_babi_stream", Layout(catalog.results).dataset("oaks_babi_stream"))
         rows: list[tuple[str, float, list[str]]] = []
         for model in given.models:
-            cell = Cell("stream", "long_context", "default", model)
+            cell = Cell("oaks_babi_stream", "long_context", "default", model)
             fetch(catalog, model)
             for image in catalog.images(cell):
                 detect(catalog).prepare(*image)

@@ -37,6 +37,7 @@ import numpy as np
 import polars as pl
 
 from upkeep.building import prose, tokens
+from upkeep.building.build import code
 from upkeep.building.names import Names
 from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
@@ -44,13 +45,11 @@ from upkeep.cell.interface import Embedder
 from upkeep.cell.prompts import entry
 from upkeep.cell.retrieval import Bm25, Dense, Retriever
 from upkeep.contract import Document, Probe
-from upkeep.datasets.evowiki import wikidata
-from upkeep.datasets.evowiki.facts import Written
-from upkeep.datasets.evowiki.wikipedia import Wikipedia
 from upkeep.execution.rounds import bounded
 from upkeep.serving.embedding import load_embedder
 
 ROOT = Path(__file__).resolve().parents[1]
+facts, wikidata, wikipedia = (code(Catalog(ROOT), "evowiki", module) for module in ("facts", "wikidata", "wikipedia"))
 STEPS = ("dump", "chunks", "bm25", "dense")
 CHUNK_TOKENS, QUESTIONS, FOUND, STREAM = 256, 100, 15, "corpus"
 MEDIAN_TOKENS, SPREAD = 335, 1.15
@@ -164,7 +163,7 @@ def strict() -> Faults:
 def read_dump(folder: Path, clock: Clock, _: argparse.Namespace) -> dict[str, float]:
     with clock("read"):
         snapshot = wikidata.read(
-            folder / "dump.json", "2024-05-01", Written({}), wikidata.Options(), strict(), folder / "scratch"
+            folder / "dump.json", "2024-05-01", facts.Written({}), wikidata.Options(), strict(), folder / "scratch"
         )
     return {"facts": len(snapshot.facts), "entities named": len(snapshot.entities)}
 
@@ -172,7 +171,7 @@ def read_dump(folder: Path, clock: Clock, _: argparse.Namespace) -> dict[str, fl
 def split_articles(folder: Path, clock: Clock, arguments: argparse.Namespace) -> dict[str, float]:
     measure = tokens.load()
     with clock("draw, read and split"):
-        articles = Wikipedia(folder / "articles.jsonl", strict()).sample(arguments.articles, 0)
+        articles = wikipedia.Wikipedia(folder / "articles.jsonl", strict()).sample(arguments.articles, 0)
         texts = (f"{title}\n{text}" for title, text in articles)
         pieces = [piece for found in tokens.split(texts, CHUNK_TOKENS, measure) for piece in found]
     with clock("count"):

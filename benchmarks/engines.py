@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import torch
 
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
 from upkeep.cell.prompts import Prompt, fit
 from upkeep.contract import Prediction
-from upkeep.datasets import build_dataset
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
 from upkeep.layout import Layout

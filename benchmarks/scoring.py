@@ -167,7 +167,6 @@ def score(dataset: Path, cell: Path) -> int:
         paper="oaks",
         source="",
         licence="",
-        builder="",
         prompt="",
         equivalence="short_answer",
         metrics="oaks",

@@ -17,8 +17,8 @@ from pathlib import Path
 import yaml
 
 from upkeep.batches import batches
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
-from upkeep.datasets import build_dataset
 from upkeep.execution.batch import run_batch
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
@@ -39,14 +39,13 @@ def copy(folder: Path) -> None:
 def repository(folder: Path, model: str, datasets: int) -> Catalog:
     """A repository with some very small datasets, each of a seed of its own."""
     copy(folder)
-    spec = yaml.safe_load((folder / "datasets/oaks_babi_mini/dataset.yaml").read_text())
-    spec["options"]["streams"] = 1
-    names = []
+    card = folder / "datasets/oaks_babi/dataset.yaml"
+    family = yaml.safe_load(card.read_text())
+    mini = family["variants"]["mini"]
     for seed in range(1, datasets + 1):
-        spec["options"] = spec["options"] | {"seed": seed}
-        names.append(f"small{seed}")
-        (folder / "datasets" / names[-1]).mkdir()
-        (folder / "datasets" / names[-1] / "dataset.yaml").write_text(yaml.safe_dump(spec))
+        family["variants"][f"small{seed}"] = mini | {"options": mini["options"] | {"streams": 1, "seed": seed}}
+    card.write_text(yaml.safe_dump(family))
+    names = [f"oaks_babi_small{seed}" for seed in range(1, datasets + 1)]
     choice = {"datasets": names, "methods": list(METHODS), "models": [model]}
     suite = {"label": "small", "summary": "for the benchmark", "papers": [], "cells": [choice]}
     (folder / "config/suites/small.yaml").write_text(yaml.safe_dump(suite))

@@ -8,10 +8,13 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import yaml
 from tests import cluster
 
 from upkeep.catalog import Catalog
@@ -225,6 +228,27 @@ def copy_repository(folder: Path) -> Path:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Snakefile", copy)
     return copy
+
+
+def spec_of(name: str) -> dict[str, Any]:
+    """The fields of one of the suite's datasets, to be changed and put into a repository."""
+    spec: dict[str, Any] = msgspec.to_builtins(Catalog(ROOT).dataset(name))
+    return spec
+
+
+def put_dataset(root: Path, name: str, spec: Mapping[str, Any], family: str | None = None) -> None:
+    """Write a family of one dataset into a repository.
+
+    Args:
+        family: of the suite, whose code it has, as a link: what a test imports, and changes, is what builds. By default
+            that of the suite's dataset of this name.
+    """
+    folder = root / "datasets" / name
+    folder.mkdir(parents=True)
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(dict(spec)))
+    for path in (ROOT / "datasets" / (family or Catalog(ROOT).family_of(name))).iterdir():
+        if path.suffix in (".py", ".yaml") and path.name != "dataset.yaml":
+            (folder / path.name).symlink_to(path)
 
 
 @pytest.fixture(scope="session")

@@ -245,7 +245,7 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
     files = {
         "config/config.yaml": "{runtime: process}",
         "config/suites/mini.yaml": f"{{label: l, summary: s, papers: [], cells: [], seed: 5, trials: {trials}}}",
-        "datasets/toy/dataset.yaml": "{label: Toy, summary: s, paper: toy, source: ours, licence: CC0, builder: none,"
+        "datasets/toy/dataset.yaml": "{label: Toy, summary: s, paper: toy, source: ours, licence: CC0,"
         " prompt: short, equivalence: exact, metrics: none}",
         "papers/toy/prompts/short.yaml": PROMPT,
         "papers/toy/prompts/other.yaml": PROMPT.replace("Read", "Read all"),

@@ -45,7 +45,7 @@ LAST = f"{TEXT} a5. "
 MINUTES = 60
 PROBES = 30
 DATASET = (
-    "{label: Toy, summary: s, paper: p, source: ours, licence: CC0, builder: none, prompt: oaks_babi,"
+    "{label: Toy, summary: s, paper: p, source: ours, licence: CC0, prompt: oaks_babi,"
     " equivalence: short_answer, metrics: oaks}"
 )
 CANARY = "UPKEEP_CANARY"

@@ -166,7 +166,7 @@ def test_a_damaged_file_of_replies_is_named(catalog: Catalog) -> None:
 
 def test_an_embedder_is_no_assistant(repository: Path) -> None:
     catalog = Catalog(repository)
-    where = repository / "datasets/oaks_babi_mini/dataset.yaml"
+    where = repository / "datasets/oaks_babi/dataset.yaml"
     given = store.Context("oaks_babi_mini", catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
     with pytest.raises(UpkeepError, match="embedder"):
         hire(given, "minilm")
@@ -178,7 +178,7 @@ def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_
     monkeypatch.setenv("UPKEEP_RUNTIME", "process")
     monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
     catalog = Catalog(repository)
-    where = repository / "datasets/oaks_babi_mini/dataset.yaml"
+    where = repository / "datasets/oaks_babi/dataset.yaml"
 
     def given(name: str) -> store.Context:
         return store.Context(name, catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
@@ -204,7 +204,7 @@ def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_
 
 def test_the_builtin_vectors_are_the_same_each_time_and_find_the_nearer_text(repository: Path) -> None:
     catalog = Catalog(repository)
-    where = repository / "datasets/oaks_babi_mini/dataset.yaml"
+    where = repository / "datasets/oaks_babi/dataset.yaml"
     given = store.Context("oaks_babi_mini", catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
     texts = ["the storage service has a new limit", "a new limit of the storage service", "outbreak in the north", "!?"]
     vectors = embed(given, "lsa", texts)

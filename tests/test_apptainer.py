@@ -19,9 +19,9 @@ import pytest
 from conftest import CACHE, ROOT, copy_repository
 from ordinary_user import OrdinaryUser, ordinary_user
 from test_runtimes import RECORD
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Resources
-from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.execution import detection
 from upkeep.execution.apptainer import Apptainer
@@ -568,7 +568,7 @@ RUN = """
 import sys
 from pathlib import Path
 from upkeep.catalog import Catalog, Cell
-from upkeep.datasets import build_dataset
+from upkeep.building.build import build_dataset
 from upkeep.execution.supervise import run_cell
 from upkeep.layout import Layout
 from upkeep.execution.fetch import fetch

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import graphlib
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,9 @@ LONG = {
 }
 """Modules that are still longer than they should be."""
 MOST = 400
+FAMILIES = sorted((ROOT / "datasets").glob("*/*.py"))
+SHARED = {"building", "contract", "errors", "files", "yaml_files"}
+"""What of the suite a family may import."""
 
 
 def test_no_module_imports_another_in_a_circle() -> None:
@@ -72,5 +77,33 @@ def test_the_page_draws_the_imports_as_they_are_and_names_every_package() -> Non
 
 
 def test_the_modules_that_are_too_long_are_those_that_are_known_to_be() -> None:
-    found = {name for name, path in drawn.modules().items() if len(path.read_text().splitlines()) > MOST}
-    assert {name.removeprefix("upkeep.") for name in found} == LONG
+    known = {name.removeprefix("upkeep."): path for name, path in drawn.modules().items()}
+    known |= {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in FAMILIES}
+    assert {name for name, path in known.items() if len(path.read_text().splitlines()) > MOST} == LONG
+
+
+def imported(path: Path) -> list[tuple[int, str]]:
+    """What a file imports: level and module."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    named = [(0, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return named + [(node.level, node.module or "") for node in nodes if isinstance(node, ast.ImportFrom)]
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: str(path.relative_to(ROOT / "datasets")))
+def test_a_family_imports_its_own_modules_and_what_builders_share(path: Path) -> None:
+    names = {family.parent.name for family in FAMILIES}
+    for level, module in imported(path):
+        assert level <= 1, "a module of its own is beside it"
+        assert level or module.partition(".")[0] not in names, (
+            "another family, or its own by a name that it may not have"
+        )
+        if not level and module.partition(".")[0] == "upkeep":
+            assert module.split(".")[1] in SHARED, module
+
+
+def test_nothing_of_the_suite_imports_a_family() -> None:
+    names = {family.parent.name for family in FAMILIES}
+    found = {
+        module.partition(".")[0] for path in drawn.modules().values() for level, module in imported(path) if not level
+    }
+    assert not found & names

@@ -19,25 +19,25 @@ import polars as pl
 import pytest
 import yaml
 
-from upkeep import datasets
+import oaks_novel
+from conftest import ROOT, put_dataset, spec_of
 from upkeep.building import embedding, leaks, store, tokens
+from upkeep.building.build import build_dataset, describe
 from upkeep.building.content import PARTS, content
-from upkeep.building.store import Built, Question, Stream
+from upkeep.building.store import Built, Question, Stream, validate
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Pair
-from upkeep.datasets import build_dataset, oaks_novel, validate
 from upkeep.errors import UpkeepError
 from upkeep.files import hash_file
 from upkeep.inputs import verify_dataset
 from upkeep.integrity import write_sealed
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def catalog(folder: Path, spec: dict[str, Any], data: dict[str, str] | None = None, **config: Any) -> Catalog:
-    """A repository with one dataset, `d`."""
-    (folder / "datasets" / "d").mkdir(parents=True)
-    (folder / "datasets" / "d" / "dataset.yaml").write_text(yaml.safe_dump(spec))
+def catalog(
+    folder: Path, spec: dict[str, Any], data: dict[str, str] | None = None, family: str = "oaks_novel", **config: Any
+) -> Catalog:
+    """A repository with one dataset, `d`, that has the code of one of the suite's families."""
+    put_dataset(folder, "d", spec, family)
     (folder / "config").mkdir()
     (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data or {}} | config))
     return Catalog(folder)
@@ -323,8 +323,8 @@ def test_building_is_atomic_and_replaces(tmp_path: Path) -> None:
     assert validate(out) == first
 
 
-def test_importing_the_package_loads_no_polars() -> None:
-    code = "import sys, upkeep.datasets; assert not {'polars', 'tokenizers', 'numpy'} & sys.modules.keys()"
+def test_importing_what_builds_loads_no_polars() -> None:
+    code = "import sys, upkeep.building.build; assert not {'polars', 'tokenizers', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT / "src")})
 
 
@@ -414,9 +414,12 @@ def test_an_answer_holds_until_the_next_one_and_the_card_says_so(tmp_path: Path)
     assert any("2 of 8 answers are not given" in note for note in data.card.notes)
 
 
-def test_the_builder_gives_way_to_a_release_that_the_config_names(tmp_path: Path) -> None:
-    data = release(tmp_path, BABI, builder="oaks_babi", options={"streams": 12})
-    assert data.card.streams == 1
+@pytest.mark.parametrize("family", ["oaks_babi", "oaks_novel"])
+def test_a_builder_gives_way_to_a_release_that_the_config_names(tmp_path: Path, family: str) -> None:
+    (tmp_path / "release.json").write_text(json.dumps(BABI))
+    given = spec(builder=None, options={"streams": 12})
+    known = catalog(tmp_path, given, {"d": str(tmp_path / "release.json")}, family)
+    assert build_dataset(known, "d", tmp_path / "out").streams == 1
 
 
 def edited(content: list[dict[str, Any]], path: list[str], value: Any) -> list[dict[str, Any]]:
@@ -529,7 +532,7 @@ def test_a_download_of_other_content_is_thrown_away(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> store.Dataset:
     folder = tmp_path_factory.mktemp("stories")
-    fields = yaml.safe_load((ROOT / "datasets" / "oaks_novel_mini" / "dataset.yaml").read_text())
+    fields = spec_of("oaks_novel_mini")
     build_dataset(catalog(folder, fields), "d", folder / "out")
     validate(folder / "out")
     return store.load(folder / "out")
@@ -647,13 +650,11 @@ def indented(text: str, first: str, after: str) -> str:
     return textwrap.dedent(text[text.index(first) : text.index(after)])
 
 
-def test_the_builder_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_builder_of_the_docs_runs_as_it_is_written(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "add-a-dataset.md").read_text()
-    (tmp_path / "chairs.py").write_text(indented(page, '    """Who chairs what', "With `config/config.yaml`"))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(datasets.BUILDERS, "chairs", "chairs")
     folder = tmp_path / "datasets" / "chairs"
     folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(indented(page, '    """Who chairs what', "With `config/config.yaml`"))
     (folder / "dataset.yaml").write_text(indented(page, "    label: My chairs", "Inputs of your own are named"))
     shutil.copytree(ROOT / "papers" / "evowiki", tmp_path / "papers" / "evowiki")
     (tmp_path / "config").mkdir()
@@ -674,4 +675,4 @@ def test_the_builder_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeypat
     assert {*data.documents["timestamp"]} == {"2024-05-08", "2024-06-01"}
     gold = {answers[0]: outdated for answers, outdated in data.gold.select("answers", "outdated").iter_rows()}
     assert gold == {"Ben Roe": ["Lena Orwick"], "Ann Tell": []}
-    assert "3,819" in datasets.describe(repository, card)
+    assert "3,819" in describe(repository, card)

@@ -27,13 +27,13 @@ import pytest
 from host_fakes import TRAINED_FILES, ScriptedRuntime, training
 from suite_fakes import BEGUN, CELLS, called, make, numbers, printed
 from upkeep.catalog import Catalog
-from upkeep.datasets import validate
+from upkeep.building.store import validate
 
 place, real, room = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 root = place / "suite"
 root.mkdir()
 make(root, "text")
-shutil.copytree(real / "datasets/oaks_babi_mini", root / "datasets/oaks_babi_mini")
+shutil.copytree(real / "datasets/oaks_babi", root / "datasets/oaks_babi")
 shutil.copytree(real / "papers/oaks/reference", root / "papers/oaks/reference")
 patch = pytest.MonkeyPatch()
 

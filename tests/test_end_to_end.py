@@ -15,12 +15,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from conftest import CACHE, copy_repository
+from conftest import CACHE, copy_repository, put_dataset, spec_of
 from upkeep.batches import Batch
+from upkeep.building.build import build_dataset
 from upkeep.building.store import Built, write
 from upkeep.catalog import Catalog, Cell, Training
 from upkeep.contract import Manifest, Prediction
-from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.execution.batch import run_batch
 from upkeep.execution.detection import detect
@@ -178,10 +178,8 @@ def break_method(catalog: Catalog, method: str) -> str:
 
 def copy_first_half(layout: Layout, dataset: str, name: str, catalog: Catalog) -> None:
     """The dataset as it was when the fifth document of each stream had arrived."""
-    card = catalog.root / "datasets" / name
-    card.mkdir(exist_ok=True)
-    shutil.copy(catalog.root / "datasets" / dataset / "dataset.yaml", card)
-    catalog.__dict__.pop("datasets", None)
+    put_dataset(catalog.root, name, spec_of(dataset), catalog.family_of(dataset))
+    catalog.__dict__.pop("families", None)
     source = layout.dataset(dataset)
     documents = pl.read_parquet(source / "documents.parquet").filter(pl.col("position") < 5)
     probes = pl.read_parquet(source / "probes.parquet").filter(pl.col("position") < 5)

@@ -37,6 +37,7 @@ from endpoint_fakes import (
 )
 from host_fakes import RunnerRuntime
 from upkeep import identity
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
 from upkeep.cell import wire
 from upkeep.cell.endpoint import (
@@ -54,7 +55,6 @@ from upkeep.cell.endpoint import (
 from upkeep.cell.interface import GeneratedToken, Message, PromptTooLong, ToolCall
 from upkeep.contract import Endpoint as Terms
 from upkeep.contract import Prediction, Sampling
-from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell

@@ -16,16 +16,17 @@ import polars as pl
 import pytest
 import yaml
 
-from conftest import DATA, ROOT
+from conftest import DATA, ROOT, put_dataset, spec_of
+from evowiki import legislators, popularity, questions, world
+from evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
+from evowiki.levels import Levels, find, fold, levels, naming_sentences
 from upkeep.building import leaks, store, tokens
 from upkeep.building.assistant import Scripted
+from upkeep.building.build import build_dataset
 from upkeep.building.names import Names, is_held_out
 from upkeep.building.reading import Faults
+from upkeep.building.store import validate
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset, validate
-from upkeep.datasets.evowiki import legislators, popularity, questions, world
-from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
-from upkeep.datasets.evowiki.levels import Levels, find, fold, levels, naming_sentences
 from upkeep.errors import UpkeepError
 
 LEGISLATORS = DATA / "legislators"
@@ -36,10 +37,9 @@ def catalog(
     folder: Path, name: str, options: dict[str, Any] | None = None, data: dict[str, str] | None = None
 ) -> Catalog:
     """A repository with one dataset, that of the suite with some options changed."""
-    spec = yaml.safe_load((ROOT / "datasets" / name / "dataset.yaml").read_text())
+    spec = spec_of(name)
     spec["options"] = spec["options"] | (options or {})
-    (folder / "datasets" / name).mkdir(parents=True)
-    (folder / "datasets" / name / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, name, spec)
     (folder / "config").mkdir()
     (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data or {}}))
     return Catalog(folder)
@@ -891,7 +891,7 @@ def derive(question: str, times: list[Records]) -> dict[str, Any]:
 
 @pytest.mark.data
 def test_a_program_of_its_own_derives_the_same_answers_from_the_raw_files(congress: store.Dataset) -> None:
-    options = yaml.safe_load((ROOT / "datasets" / "evowiki_legislators" / "dataset.yaml").read_text())["options"]
+    options = spec_of("evowiki_legislators")["options"]
     times = [records(options[time]) for time in ("init", "cutoff", "current")]
     rows = asked(congress)
     rng = Random("two hundred")
@@ -911,9 +911,7 @@ def test_a_program_of_its_own_derives_the_same_answers_from_the_raw_files(congre
 
 @pytest.mark.data
 def test_the_records_give_every_post_and_seat_and_no_more(congress: store.Dataset) -> None:
-    date = yaml.safe_load((ROOT / "datasets" / "evowiki_legislators" / "dataset.yaml").read_text())["options"][
-        "current"
-    ]
+    date = spec_of("evowiki_legislators")["options"]["current"]
     mine, facts = records(date), legislators.read(LEGISLATORS, date, Faults({}, Path("d"))).facts
     seats = [seat for code, there in mine.members.items() if code in mine.bodies for seat in there]
     titled = [seat for seat in seats if seat.get("title", "").startswith(tuple(TITLES.values()))]

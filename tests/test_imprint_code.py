@@ -18,16 +18,17 @@ import polars as pl
 import pytest
 import yaml
 
-from conftest import DATA, ROOT
+import imprint_code
+from conftest import DATA, put_dataset, spec_of
+from imprint_code import __main__ as command
+from imprint_code import notes, questions, sources, steps, world
+from imprint_code.features import Feature
 from upkeep.building import annotator, leaks, reading, store, tokens
 from upkeep.building.assistant import Scripted
+from upkeep.building.build import build_dataset
 from upkeep.building.names import Names, is_held_out
 from upkeep.catalog import Catalog
 from upkeep.contract import Pair
-from upkeep.datasets import build_dataset, imprint_code
-from upkeep.datasets.imprint_code import __main__ as command
-from upkeep.datasets.imprint_code import notes, questions, sources, steps, world
-from upkeep.datasets.imprint_code.features import Feature
 from upkeep.errors import UpkeepError
 
 REAL = DATA / "changelogs"
@@ -38,11 +39,10 @@ Script = dict[str, Callable[[Any], Any]]
 def catalog(
     folder: Path, name: str, options: dict[str, Any], data: dict[str, str], faults: dict[str, str] | None = None
 ) -> Catalog:
-    spec = yaml.safe_load((ROOT / "datasets" / name / "dataset.yaml").read_text())
+    spec = spec_of(name)
     spec["options"] |= options
     spec["faults"] = spec.get("faults", {}) | (faults or {})
-    (folder / "datasets" / name).mkdir(parents=True)
-    (folder / "datasets" / name / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, name, spec)
     (folder / "config").mkdir()
     (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data}))
     return Catalog(folder)

@@ -18,17 +18,17 @@ import polars as pl
 import pytest
 import yaml
 
+from conftest import ROOT, put_dataset, spec_of
+from imprint_news import builder, cheating, corpus, families, sampling, steps, world
+from imprint_news.chains import Graph, Link
+from imprint_news.chains import Path as Chain
 from upkeep.building import annotator, assistant, leaks, names, store, tokens
+from upkeep.building.build import build_dataset
 from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import FaultKind
-from upkeep.datasets import build_dataset
-from upkeep.datasets.imprint_news import builder, cheating, corpus, families, sampling, steps, world
-from upkeep.datasets.imprint_news.chains import Graph, Link
-from upkeep.datasets.imprint_news.chains import Path as Chain
 from upkeep.errors import UpkeepError
 
-ROOT = Path(__file__).resolve().parents[1]
 FORGIVING = Faults(dict.fromkeys(get_args(FaultKind), "skip"), Path())
 MINI = "imprint_news_mini"
 FULL = "imprint_news"
@@ -36,12 +36,11 @@ FULL = "imprint_news"
 
 def catalog(folder: Path, name: str, *, options: dict[str, Any] | None = None, **changes: Any) -> Catalog:
     """A repository with one dataset, that of the suite with some things changed."""
-    spec = yaml.safe_load((ROOT / "datasets" / name / "dataset.yaml").read_text())
+    spec = spec_of(name)
     data = changes.pop("data", {})
     spec |= changes
     spec["options"] |= options or {}
-    (folder / "datasets" / name).mkdir(parents=True)
-    (folder / "datasets" / name / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, name, spec)
     (folder / "config").mkdir()
     (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data}))
     return Catalog(folder)
@@ -487,7 +486,7 @@ def from_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, faulty: Sequence[bytes] = (), **changes: Any
 ) -> tuple[store.Dataset, Catalog]:
     """The full dataset's builder over the small world's files; the world is the hired assistant."""
-    mini_options = yaml.safe_load((ROOT / "datasets" / MINI / "dataset.yaml").read_text())["options"]
+    mini_options = spec_of(MINI)["options"]
     options = mini_options | {"source": "files", "embedder": "lsa", "assistant": "the-world"}
     relations = folder / "relations.jsonl"
     known = [one for _, one in mini_world().encyclopedia(FORGIVING)]

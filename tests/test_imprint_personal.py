@@ -17,14 +17,14 @@ import polars as pl
 import pytest
 import yaml
 
+from conftest import ROOT, put_dataset, spec_of
+from imprint_personal import families, releases, steps, tables, world
 from upkeep.building import annotator, assistant, leaks, reading, store, tokens
+from upkeep.building.build import build_dataset
 from upkeep.building.names import Names, is_held_out
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset
-from upkeep.datasets.imprint_personal import families, releases, steps, tables, world
 from upkeep.errors import UpkeepError
 
-ROOT = Path(__file__).resolve().parents[1]
 NAME = "imprint_personal"
 TABLE = "benchmark/text/benchmark.csv"
 Script = dict[str, Callable[[Any], Any]]
@@ -33,11 +33,10 @@ Script = dict[str, Callable[[Any], Any]]
 def catalog(
     folder: Path, name: str, options: dict[str, Any], data: dict[str, str], faults: dict[str, str] | None = None
 ) -> Catalog:
-    spec = yaml.safe_load((ROOT / "datasets" / name / "dataset.yaml").read_text())
+    spec = spec_of(name)
     spec["options"] |= options
     spec["faults"] |= faults or {}
-    (folder / "datasets" / name).mkdir(parents=True)
-    (folder / "datasets" / name / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, name, spec)
     (folder / "config").mkdir()
     (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data}))
     return Catalog(folder)
@@ -221,9 +220,8 @@ def test_another_seed_gives_another_world_and_the_same_seed_the_same(tmp_path: P
 
 
 def test_the_papers_statistics_are_in_the_card(mini: store.Dataset) -> None:
-    spec = yaml.safe_load((ROOT / "datasets" / NAME / "dataset.yaml").read_text())
     own = set(mini.card.statistics) | {f"{s}: {v}" for s, values in mini.card.slices.items() for v in values}
-    assert set(spec["published"]) <= own
+    assert set(spec_of(NAME)["published"]) <= own
     numbers = store.published(Catalog(ROOT).dataset(NAME), ROOT / "papers")
     assert numbers["corpus_tokens"] == 1_933_409 and numbers["family: temp_upd"] == 1111
     assert numbers["article_tokens_mean: horizonbench"] == 37_710

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 import polars as pl
 import pytest
+from upkeep.datasets import build_dataset
 
 from conftest import CACHE
 from upkeep import cli
 from upkeep.building.store import validate
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Sampling
-from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell

@@ -14,10 +14,11 @@ import polars as pl
 import pytest
 import yaml
 
-from conftest import DATA, ROOT
+import oaks_babi
+from conftest import DATA, put_dataset, spec_of
 from upkeep.building import prose, store, synthetic, tokens
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset, oaks_babi
 from upkeep.errors import UpkeepError
 
 NOVELS = DATA / "novels"
@@ -27,10 +28,9 @@ def catalog(
     folder: Path, name: str, *, options: dict[str, Any] | None = None, data: dict[str, str] | None = None
 ) -> Catalog:
     """A repository with one dataset, that of the suite with some options changed."""
-    spec = yaml.safe_load((ROOT / "datasets" / name / "dataset.yaml").read_text())
+    spec = spec_of(name)
     spec["options"] = spec.get("options", {}) | (options or {})
-    (folder / "datasets" / name).mkdir(parents=True)
-    (folder / "datasets" / name / "dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, name, spec)
     (folder / "config").mkdir()
     (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"data": data or {}}))
     return Catalog(folder)

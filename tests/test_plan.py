@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import upkeep
 from conftest import ROOT, copy_repository
 from method_fakes import PROMPTS
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
 from upkeep.cell.interface import Message
 from upkeep.cell.tokens import TokenPrompt
@@ -38,7 +39,6 @@ from upkeep.contract import (
     Sampling,
     Usage,
 )
-from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.execution.rounds import Corpus, tasks
 from upkeep.execution.runtimes import Handle, Launch, Prepared

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from conftest import CACHE, copy_repository
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Manifest
-from upkeep.datasets import build_dataset
 from upkeep.execution.supervise import run_cell
 from upkeep.images import images
 from upkeep.images.images import Client

@@ -15,16 +15,18 @@ import polars as pl
 import pytest
 import yaml
 
+import prelude
+from conftest import ROOT, put_dataset, spec_of
+from prelude import library, release, world
 from upkeep.building import leaks, store, tokens
+from upkeep.building.build import build_dataset, describe
 from upkeep.building.names import Names
 from upkeep.building.reading import Faults
+from upkeep.building.store import validate
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, FaultKind
-from upkeep.datasets import build_dataset, describe, prelude, validate
-from upkeep.datasets.prelude import library, release, world
 from upkeep.errors import UpkeepError
 
-ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "papers" / "prelude" / "reference"
 KINDS = ["consistent_core"] * 270 + ["consistent_irrelevant"] * 164 + ["contradict_local"] * 94
 KINDS += ["contradict_global"] * 267
@@ -100,11 +102,10 @@ def shelf(folder: Path, titles: Sequence[str]) -> Path:
 
 def catalog(folder: Path, data: dict[str, Path], faults: dict[FaultKind, str] | None = None, **options: Any) -> Catalog:
     """A repository with the dataset `prelude` under other options."""
-    spec = yaml.safe_load((ROOT / "datasets/prelude/dataset.yaml").read_text(encoding="utf-8"))
+    spec = spec_of("prelude")
     spec["options"] |= options
     spec["faults"] = spec["faults"] if faults is None else faults
-    (folder / "datasets/prelude").mkdir(parents=True)
-    (folder / "datasets/prelude/dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, "prelude", spec)
     (folder / "config").mkdir()
     config = {"data": {f"prelude.{name}": str(path) for name, path in data.items()}}
     (folder / "config/config.yaml").write_text(yaml.safe_dump(config))

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, copy_repository
+from upkeep.catalog import Catalog
 
-SMALL = sorted(folder.name for folder in (ROOT / "datasets").glob("*_mini"))
+SMALL = [name for name in Catalog(ROOT).datasets if name.endswith("_mini")]
 
 BUILD = """
 import json, sys
 from pathlib import Path
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset
+from upkeep.building.build import build_dataset
 catalog = Catalog(Path(sys.argv[1]))
 found = {name: build_dataset(catalog, name, Path(sys.argv[2]) / name).content for name in sys.argv[3:]}
 print(json.dumps([sys.version_info[:2], found]))

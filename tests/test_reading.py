@@ -23,11 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upkeep.building import assistant, leaks, names, reading, store, tokens
+from upkeep.building.build import build_dataset, describe
 from upkeep.building.content import content
 from upkeep.building.reading import Faults
+from upkeep.building.store import validate
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, FaultKind, Pair
-from upkeep.datasets import build_dataset, describe, validate
 from upkeep.errors import UpkeepError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -706,10 +707,10 @@ def test_a_shown_question_changes_the_content_hash() -> None:
 
 # ---------------------------------------------------------------- all datasets of the repository
 
-DATASETS = sorted(path.parent.name for path in ROOT.glob("datasets/*/dataset.yaml"))
+DATASETS = Catalog(ROOT).datasets
 MINIS = [name for name in DATASETS if name.endswith("_mini")]
-ONE_EACH = sorted({Catalog(ROOT).dataset(name).builder: name for name in MINIS}.values())
-"""A small dataset for each builder."""
+ONE_EACH = sorted({Catalog(ROOT).family_of(name): name for name in MINIS}.values())
+"""A small dataset of each family."""
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -719,11 +720,12 @@ def test_every_published_number_of_a_dataset_is_found_in_its_paper(name: str) ->
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_every_dataset_has_a_page_and_a_prompt(name: str) -> None:
+def test_every_dataset_is_on_its_familys_page_and_has_a_prompt(name: str) -> None:
     from upkeep.grading.matching import EQUIVALENCES
 
     spec = Catalog(ROOT).dataset(name)
-    assert len((ROOT / "datasets" / name / "README.md").read_text(encoding="utf-8").split()) > 30
+    page = (ROOT / "datasets" / Catalog(ROOT).family_of(name) / "README.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page and len(page.split()) > 30
     assert spec.prompt in Catalog(ROOT).prompts and spec.equivalence in EQUIVALENCES
     assert spec.stands_for is None or spec.stands_for in DATASETS
 

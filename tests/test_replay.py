@@ -16,9 +16,9 @@ import yaml
 
 from conftest import CACHE, copy_repository
 from test_record import repeated
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell, Job
 from upkeep.contract import Manifest, Prediction
-from upkeep.datasets import build_dataset
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
 from upkeep.execution.refresh import refresh

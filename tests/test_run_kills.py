@@ -120,7 +120,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tu
     (root / "config" / "suites" / "killed.yaml").write_text(SUITE)
     # One story in place of four, and a memory of a few words.
     for card, old, new in (
-        ("datasets/oaks_novel_mini/dataset.yaml", "  streams: 4\n", "  streams: 1\n"),
+        ("datasets/oaks_novel/dataset.yaml", "      streams: 4\n", "      streams: 1\n"),
         ("methods/memory_scaffold/method.yaml", "budget256: {budget: 256}", "budget32: {budget: 32}"),
     ):
         text = (root / card).read_text()

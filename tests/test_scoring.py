@@ -44,7 +44,6 @@ SPEC = DatasetSpec(
     paper="oaks",
     source="x",
     licence="x",
-    builder="x",
     prompt="x",
     equivalence="short_answer",
     metrics="oaks",
@@ -673,8 +672,8 @@ def catalog(tmp_path: Path) -> Catalog:
         "config/config.yaml": "suite: x",
         "papers/oaks/prompts/short.yaml": PROMPT,
         "datasets/oaks_babi_mini/dataset.yaml": "{label: B, summary: s, paper: oaks, source: s, licence: l, "
-        "builder: b, stands_for: oaks_babi, prompt: short, equivalence: short_answer, metrics: oaks}",
-        "datasets/oaks_novel/dataset.yaml": "{label: N, summary: s, paper: oaks, source: s, licence: l, builder: b, "
+        "stands_for: oaks_babi, prompt: short, equivalence: short_answer, metrics: oaks}",
+        "datasets/oaks_novel/dataset.yaml": "{label: N, summary: s, paper: oaks, source: s, licence: l, "
         "prompt: short, equivalence: letter, metrics: oaks}",
         "methods/gold/method.yaml": "{label: Gold, papers: [oaks], summary: s, reference: r, variants: {default: {}}, "
         "model: false, sees: answers}",

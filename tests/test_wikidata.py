@@ -16,14 +16,16 @@ import polars as pl
 import pytest
 import yaml
 
+from conftest import ROOT, put_dataset, spec_of
+from evowiki import wikidata
+from evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
+from evowiki.wikidata import Options
+from evowiki.wikipedia import Wikipedia, lowest, strip
 from upkeep.building import store
+from upkeep.building.build import build_dataset
 from upkeep.building.reading import Faults
+from upkeep.building.store import validate
 from upkeep.catalog import Catalog
-from upkeep.datasets import build_dataset, validate
-from upkeep.datasets.evowiki import wikidata
-from upkeep.datasets.evowiki.facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
-from upkeep.datasets.evowiki.wikidata import Options
-from upkeep.datasets.evowiki.wikipedia import Wikipedia, lowest, strip
 from upkeep.errors import UpkeepError
 
 SKIP = {"broken_record": "skip", "encoding": "skip", "duplicate_id": "skip", "empty_text": "skip"}
@@ -315,7 +317,7 @@ def test_memory_does_not_grow_with_the_dump(tmp_path: Path) -> None:
         root = Path(__file__).resolve().parents[1]
         done = subprocess.run(
             [sys.executable, "-c", code, str(path)], cwd=root, capture_output=True, text=True, check=True,
-            env={"PYTHONPATH": str(root / "src"), "POLARS_MAX_THREADS": "2"},
+            env={"PYTHONPATH": f"{root}/src:{root}/datasets", "POLARS_MAX_THREADS": "2"},
         )  # fmt: skip
         peaks.append(int(done.stdout))
     assert peaks[1] < 1.2 * peaks[0]
@@ -514,7 +516,6 @@ def test_distractors_are_the_same_in_every_form_and_never_golden(tmp_path: Path,
 
 # ---------------------------------------------------------------- the whole builder
 
-ROOT = Path(__file__).resolve().parents[1]
 TIMES = ("init", "cutoff", "current")
 PEOPLE, MOVED, CAME = range(100, 140), range(100, 115), range(130, 140)
 """Numbers of people: all, those whose employer changes, and those whose residence is new at the current time."""
@@ -571,7 +572,7 @@ def world(folder: Path, time: str) -> dict[str, Path]:
 
 def repository(folder: Path, **options: Any) -> Catalog:
     """A repository whose dataset `evowiki` reads the three times from files."""
-    spec = yaml.safe_load((ROOT / "datasets/evowiki/dataset.yaml").read_text(encoding="utf-8"))
+    spec = spec_of("evowiki")
     spec["options"] |= options
     data = {key: str(path) for time in TIMES for key, path in world(folder, time).items()}
     views = folder / "views.csv"
@@ -579,8 +580,7 @@ def repository(folder: Path, **options: Any) -> Catalog:
     data |= {"evowiki.views": str(views), "evowiki.distractors": data["evowiki.wikipedia_current"]}
     (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(yaml.safe_dump({"data": data}))
-    (folder / "datasets/evowiki").mkdir(parents=True)
-    (folder / "datasets/evowiki/dataset.yaml").write_text(yaml.safe_dump(spec))
+    put_dataset(folder, "evowiki", spec)
     (folder / "papers").symlink_to(ROOT / "papers")
     return Catalog(folder)
 

@@ -15,7 +15,7 @@ import yaml
 
 from conftest import ROOT
 from upkeep import cli
-from upkeep.contract import DatasetSpec
+from upkeep.contract import DatasetFamily
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import CARD, INPUT, MAX_DEPTH, load, read_yaml
 
@@ -206,13 +206,13 @@ def test_what_is_no_small_file_is_refused_without_waiting(what: str, tmp_path: P
             with path.open("wb") as file:
                 file.truncate(2**40)
     with pytest.raises(UpkeepError, match=r"dataset\.yaml: ") as error:
-        read_yaml(path, DatasetSpec)
+        read_yaml(path, DatasetFamily)
     assert error.value.expected and (error.value.found or error.value.problem == "file not found")
 
 
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to(ROOT / "datasets/prelude/dataset.yaml")
-    assert read_yaml(tmp_path / "link.yaml", DatasetSpec).builder == "prelude"
+    assert read_yaml(tmp_path / "link.yaml", DatasetFamily).paper == "prelude"
 
 
 def test_every_yaml_file_of_the_repository_is_read_as_yaml_is() -> None:
@@ -281,7 +281,7 @@ def test_versions_and_numbers_stay_the_text_that_they_are_where_texts_are_wanted
 def test_a_broken_card_ends_every_command_with_one_message(
     command: str, text: str, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    card = repository / "datasets" / "oaks_babi_mini" / "dataset.yaml"
+    card = repository / "datasets" / "oaks_babi" / "dataset.yaml"
     card.write_text(text)
     monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(repository), *command.split()])
     with pytest.raises(SystemExit) as end:

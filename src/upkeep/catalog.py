@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from upkeep import families
 from upkeep.contract import (
     CellChoice,
     Config,
@@ -112,6 +113,8 @@ class Catalog:
         self.cache = root / self.config.cache
         self._cards: dict[Path, Record] = {}
         self._model_cards = ModelCards(root)
+        self._families: dict[str, dict[str, DatasetSpec]] = {}
+        self._family_of: dict[str, str] = {}
         self.hashes = Hashes(None if self.config.verify else self.cache / "hashes")
         """Of what lies under results and cache."""
 
@@ -138,8 +141,13 @@ class Catalog:
         return folders_with(self.root / "methods", "method.yaml")
 
     @functools.cached_property
+    def families(self) -> list[str]:
+        """Families of datasets, each with its folder."""
+        return folders_with(self.root / "datasets", families.CARD)
+
+    @functools.cached_property
     def datasets(self) -> list[str]:
-        return folders_with(self.root / "datasets", "dataset.yaml")
+        return sorted(name for family in self.families for name in self.family(family))
 
     @functools.cached_property
     def models(self) -> list[str]:
@@ -177,19 +185,10 @@ class Catalog:
 
     def _card(self, kind: str, name: str, known: Collection[str], path: Path, record: type[R]) -> R:
         if name not in known:
-            raise self._unknown(kind, name, known, path)
+            raise _unknown(kind, name, known, f"no {path.relative_to(self.root)}")
         if path not in self._cards:
             self._cards[path] = read_yaml(path, record)
         return self._cards[path]  # type: ignore[return-value]
-
-    def _unknown(self, kind: str, name: str, known: Collection[str], path: Path) -> UpkeepError:
-        close = difflib.get_close_matches(name, known, n=3)
-        return UpkeepError(
-            f"unknown {kind} {name!r}",
-            expected=f"one of {', '.join(sorted(known))}",
-            found=f"no {path.relative_to(self.root)}",
-            remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
-        )
 
     def method(self, name: str) -> MethodCard:
         path = self.root / "methods" / name / "method.yaml"
@@ -202,7 +201,7 @@ class Catalog:
 
     def _model_file(self, name: str) -> Path:
         if (path := self._model_cards.find(name)) is None:
-            raise self._unknown("model", name, self.models, self.root / "models" / name / CARD)
+            raise _unknown("model", name, self.models, f"no models/{name}/{CARD}")
         return path
 
     def spec(self, model: str) -> ModelSpec:
@@ -221,8 +220,42 @@ class Catalog:
         own = self.config.models
         return own.get(model) or (own.get(self._model_file(model).parent.name) if own else None)
 
+    def family(self, name: str) -> dict[str, DatasetSpec]:
+        """The datasets of a family, by id."""
+        if name not in self._families:
+            self._families[name] = families.read_family(self.family_card(name))
+        return self._families[name]
+
+    def family_card(self, name: str) -> Path:
+        """The file that says what a family's datasets are made of; their builder's code is beside it."""
+        return self.root / "datasets" / name / families.CARD
+
+    def family_of(self, dataset: str) -> str:
+        """The family that a dataset is a variant of.
+
+        Raises:
+            UpkeepError: there is no such dataset, two families have it, or the file of one that may have it is wrong.
+        """
+        if dataset not in self._family_of:
+            named = [name for name in self.families if dataset == name or dataset.startswith(f"{name}_")]
+            owners = [name for name in named if dataset in self.family(name)]
+            if not owners:
+                place = self.family_card(max(named, key=len, default=dataset)).relative_to(self.root)
+                raise _unknown(
+                    "dataset", dataset, self.datasets, f"no such variant in {place}" if named else f"no {place}"
+                )
+            if len(owners) > 1:
+                raise UpkeepError(
+                    f"two families have a dataset {dataset!r}",
+                    where=f"{self.family_card(owners[0])}: variants",
+                    found=f"another in {self.family_card(owners[1])}",
+                    remedy="rename one of the variants",
+                )
+            self._family_of[dataset] = owners[0]
+        return self._family_of[dataset]
+
     def dataset(self, name: str) -> DatasetSpec:
-        return self._card("dataset", name, self.datasets, self.root / "datasets" / name / "dataset.yaml", DatasetSpec)
+        return self.family(self.family_of(name))[name]
 
     def prompt(self, name: str, paper: str = "*") -> PromptCard:
         """A prompt of any paper; `paper` says whose folder it is missed in, where there is none."""
@@ -241,7 +274,7 @@ class Catalog:
         except UpkeepError as error:
             if error.where is not None:
                 raise
-            where = self.root / "datasets" / dataset / "dataset.yaml"
+            where = self.family_card(self.family_of(dataset))
             raise UpkeepError(
                 error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
             ) from None
@@ -428,6 +461,16 @@ def _check_method(path: Path, card: MethodCard) -> None:
             where=path,
             remedy="name one by `embedder`",
         )
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], found: str) -> UpkeepError:
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return UpkeepError(
+        f"unknown {kind} {name!r}",
+        expected=f"one of {', '.join(sorted(known))}",
+        found=found,
+        remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
+    )
 
 
 def _given(path: Path) -> dict[str, object]:

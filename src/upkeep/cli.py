@@ -527,7 +527,7 @@ def _print(found: object, as_json: bool) -> None:
 
 def _dataset(arguments: argparse.Namespace) -> int:
     from upkeep import inputs
-    from upkeep.datasets import build_dataset, describe
+    from upkeep.building.build import build_dataset, describe
     from upkeep.layout import Layout
 
     catalog = _catalog(arguments)

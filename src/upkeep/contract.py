@@ -8,7 +8,8 @@ The module imports nothing but msgspec and the standard library, for it travels 
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec.structs import fields as fields_of
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=120)]
 """An id that is also a folder's name."""
@@ -624,15 +625,15 @@ class DatasetCard(Sealed, frozen=True, kw_only=True):
 
 
 class DatasetSpec(Record, frozen=True, kw_only=True):
-    """`datasets/<dataset>/dataset.yaml`."""
+    """A dataset: what a family's `datasets/<family>/dataset.yaml` says of a variant, and of all variants."""
 
     label: str
     summary: str
     paper: str
     source: str
     licence: str
-    builder: str
-    """Name of a builder or loader in `upkeep.datasets`."""
+    builder: str | None = None
+    """A builder of `upkeep.building.builders`; where none is named, the family's folder is its builder."""
     options: dict[str, Any] = {}
     url: str | None = None
     revision: str | None = None
@@ -649,6 +650,29 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """Name of the answer equivalence in `upkeep.grading.matching`."""
     metrics: str
     """Name of the metric family in `upkeep.grading`."""
+
+
+DatasetFields = defstruct(
+    "DatasetFields",
+    [(field.name, field.type | UnsetType, UNSET) for field in fields_of(DatasetSpec)],
+    bases=(Record,),
+    namespace={"__doc__": "Fields of a dataset, any of them."},
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
+"""What a family says of all its variants, and what a variant says in its place."""
+_Variants = Annotated[dict[Name, DatasetFields | None], Meta(min_length=1)]  # type: ignore[valid-type]
+DatasetFamily = defstruct(
+    "DatasetFamily",
+    [("variants", _Variants | UnsetType, UNSET)],
+    bases=(DatasetFields,),
+    namespace={"__doc__": "`datasets/<family>/dataset.yaml`: the fields of a variant take the place of its own."},
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
+"""Read by `upkeep.families`."""
 
 
 class MethodCard(Record, frozen=True, kw_only=True):
@@ -769,7 +793,7 @@ BOUNDARY: dict[str, type[Struct]] = {
     "cell": CellDescription,
     "manifest": Manifest,
     "card": DatasetCard,
-    "dataset": DatasetSpec,
+    "dataset": DatasetFamily,
     "method": MethodCard,
     "model": ModelCard,
     "prompt": PromptCard,

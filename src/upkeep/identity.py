@@ -29,8 +29,8 @@ IMAGE_CODE = (*METHOD_CODE, "src/upkeep/serving")
 """The same in one that has the packages of an engine."""
 CELL_CODE = (*METHOD_CODE, "src/upkeep/execution/rounds.py")
 """What a cell's own container runs, and what decides which probes are answered together."""
-BUILDERS_CODE = ("src/upkeep/datasets", "src/upkeep/building", "src/upkeep/normal_form.py")
-"""What makes datasets; which model annotates them is an option, and its replies are kept by what they are."""
+BUILDERS_CODE = ("src/upkeep/building", "src/upkeep/normal_form.py")
+"""What all builders share; which model annotates them is an option, and its replies are kept by what they are."""
 ENGINE_CODE = (
     "cell/lockstep.py",
     "cell/tokens.py",
@@ -293,7 +293,8 @@ def _plan_model(catalog: Catalog, model: str, dataset: str) -> str:
 
 
 def plan_dataset(catalog: Catalog, dataset: str) -> str:
-    """What a dataset is made from: its options and pins, the builders' code, and the user's own files.
+    """What a dataset is made from: its options and pins, its family's code and files, what builders share, and the
+    user's own files.
 
     A dataset may be made of another's files if its name begins with the other's: a control set of the same feed.
     """
@@ -301,7 +302,7 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     parts = {
         "spec": plain(part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, *BUILDERS_CODE, without=("annotator.py",)),
-        "files": tree(catalog, f"datasets/{dataset}", without=("dataset.yaml", "README.md")),
+        "files": tree(catalog, f"datasets/{catalog.family_of(dataset)}", without=("dataset.yaml", "README.md")),
         "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
     return digest(parts)

@@ -1,5 +1,5 @@
-"""`upkeep new method|model|paper|suite NAME`: what works at once, to be made one's own; `upkeep new model PLACE`: the card
-of weights or of a server that there are."""
+"""`upkeep new method|model|paper|suite NAME`: what works at once, to be made one's own; `upkeep new model PLACE`: the
+card of weights or of a server that there are."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib
 import json
 import os
 import platform
@@ -189,15 +188,11 @@ def build_world(catalog: Catalog, dataset: str, seed: int) -> worlds.World:
     Raises:
         UpkeepError: the builder refuses its options or what it has built.
     """
-    from upkeep.building import store
-    from upkeep.building.reading import Faults
-    from upkeep.datasets import BUILDERS
+    from upkeep.building.build import builder, context
 
     spec = catalog.dataset(dataset)
     spec = msgspec.structs.replace(spec, options={**spec.options, "seed": seed})
-    where = catalog.root / "datasets" / dataset / "dataset.yaml"
-    context = store.Context(dataset, spec, where, catalog, Faults(spec.faults, where))
-    built = importlib.import_module(BUILDERS[spec.builder]).build(context)
+    built = builder(catalog, dataset)(context(catalog, dataset, spec))
     documents = [
         Document(id=id, stream=stream, position=position, timestamp=timestamp, text=text)
         for id, stream, position, timestamp, text in built.documents.select(
@@ -246,17 +241,15 @@ def prompts(catalog: Catalog) -> dict[str, PromptCard]:
 def known(catalog: Catalog) -> list[tuple[str, list[Pair]]]:
     """Prompt -> what the model is to know by heart: the small worlds of EvoWiki and evolveQA as they were before what
     their datasets ask about changed."""
+    from upkeep.building.build import code
     from upkeep.building.names import Names
-    from upkeep.datasets.evolveqa import world as feed
-    from upkeep.datasets.evolveqa.workshop import Options as EvolveOptions
-    from upkeep.datasets.evowiki import Options as WikiOptions
-    from upkeep.datasets.evowiki import world as register
 
-    wiki = msgspec.convert(catalog.dataset("evowiki_mini").options, WikiOptions)
+    register, feed = code(catalog, "evowiki", "world"), code(catalog, "evolveqa", "world")
+    wiki = msgspec.convert(catalog.dataset("evowiki_mini").options, code(catalog, "evowiki").Options)
     rng = Random(f"evowiki {wiki.seed}")
     found = [("evowiki", register.known(register.make(rng, Names(rng, held_out=True), wiki.sizes).states[1]))]
     for dataset in ("evolveqa_aws_mini", "evolveqa_aws_control_mini"):
-        evolve = msgspec.convert(catalog.dataset(dataset).options, EvolveOptions)
+        evolve = msgspec.convert(catalog.dataset(dataset).options, code(catalog, "evolveqa").Options)
         rng = Random(f"evolveqa {evolve.domain} {evolve.seed}")
         world = feed.generate(rng, Names(rng, held_out=True), "cloud", evolve.sizes)
         lines = (*world.lines, *world.calm)

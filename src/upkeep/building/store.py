@@ -127,7 +127,9 @@ class Context:
             return msgspec.convert(self.spec.options, kind)
         except msgspec.ValidationError as error:
             known = ", ".join(f.name for f in msgspec.structs.fields(kind))  # type: ignore[arg-type]
-            raise UpkeepError(str(error), where=f"{self.where}: options", expected=f"options among {known}") from None
+            raise UpkeepError(
+                str(error), where=f"{self.where}: options of {self.name}", expected=f"options among {known}"
+            ) from None
 
     def inputs(self, files: Sequence[Path] | Mapping[str, Path]) -> dict[str, str]:
         """sha256 of each file, by name, checked against the pins of `dataset.yaml`.
@@ -160,10 +162,12 @@ class Stream:
 
     id: str
     texts: Sequence[str]
-    timestamps: Sequence[str] | None = None
+    timestamps: Sequence[str | None] | None = None
+    ids: Sequence[str] | None = None
+    """Of its documents; made of its own where there are none."""
 
     def document_id(self, position: int) -> str:
-        return f"{self.id}_c{position}"
+        return f"{self.id}_c{position}" if self.ids is None else self.ids[position]
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,7 @@ class _Dataset:
     """A built dataset with what is counted of it."""
 
     def __init__(self, catalog: Catalog, name: str, say: Say) -> None:
-        from upkeep.datasets import build_dataset
+        from upkeep.building.build import build_dataset
 
         self.folder = Layout(catalog.results).dataset(name)
         try:

@@ -12,6 +12,7 @@ import msgspec
 from upkeep import inputs
 from upkeep.contract import BOUNDARY, CellDescription, Pair, Prediction, Record, Round
 from upkeep.errors import UpkeepError
+from upkeep.families import read_family
 from upkeep.files import open_regular
 from upkeep.integrity import read_record, verify_folder
 from upkeep.model_cards import CARD, read_card
@@ -120,7 +121,10 @@ def _check_yaml(path: Path) -> str:
             where=path,
             expected=f"{', '.join((*names, CARD))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
-    read_yaml(path, BOUNDARY[kind])
+    if kind == "dataset":
+        read_family(path)
+    else:
+        read_yaml(path, BOUNDARY[kind])
     return f"{path.name}: a valid {kind}"
 
 

@@ -1,0 +1,397 @@
+"""What libraries' releases add to their interfaces, and questions about it: Code Changelogs of ImprintBench (D.2).
+
+Release notes are read by rule (`notes`, `features`); a language model, where one is named, judges what was found and
+writes the families that need one (`steps`, `questions`). Without one, DirAcq, ImpRel and BoundAbs are built.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Annotated, Literal
+
+import msgspec
+
+from upkeep.building import assistant as assistants
+from upkeep.building import store, tokens
+from upkeep.building.assistant import Assistant
+from upkeep.building.names import Names
+from upkeep.building.store import Built, Context, Item, Stream
+from upkeep.building.tokens import Tokens
+from upkeep.contract import Pair
+from upkeep.errors import UpkeepError
+
+from . import paths, questions, sources, steps, world
+from .features import PARAMETER, Feature, Findings
+from .questions import Entry, Trials, Writer
+from .sources import Sources
+
+FAMILIES = ("dir_acq", "ref_res", "comp_rel", "imp_rel", "bound_abs")
+WITH_ASSISTANT = ("ref_res", "comp_rel")
+PULL_CHARACTERS = 4000
+"""Of a pull request's text that the assistant and the documents are given."""
+
+
+class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`options` of `dataset.yaml`."""
+
+    source: Literal["files", "world"] = "files"
+    """`files`: release notes that the config names; `world`: notes of invented libraries."""
+    seed: int = 0
+    chunk_tokens: int = 4096
+    """A feature is one document, or several of at most so many tokens."""
+    tokenizer: str | None = None
+    """A `tokenizer.json`; null for the suite's own."""
+    streams: Literal["one", "library"] = "one"
+    """One stream in the order of release dates, or a stream a library (for training a library at a time)."""
+    assistant: str | None = None
+    """A model of `models/` that judges and writes; null for none."""
+    judge_trials: Annotated[int, msgspec.Meta(ge=1)] = 3
+    """Judge 1 must say the same every time."""
+    novelty_trials: Annotated[int, msgspec.Meta(ge=1)] = 5
+    quality_trials: Annotated[int, msgspec.Meta(ge=1)] = 5
+    summaries: bool = False
+    """Whether the assistant adds a summary in prose to each document."""
+    pairs: int = 100
+    """Training pairs a feature that the assistant is asked for; 0 for those by rule alone."""
+    boundary: int | None = None
+    """BoundAbs questions; null for as many as DirAcq has."""
+    unmerged: bool = True
+    """Whether features that share an ImpRel question are asked one by one too (`imp_rel_unmerged`)."""
+    no_import: bool = True
+    """Whether CompRel's snippets are asked without imports too (`comp_rel_no_import`)."""
+    base: str | None = None
+    """A model that may not know any CompRel answer (the paper's golden subset); null for no such filter."""
+    solver: str | None = None
+    """A model that must know every CompRel answer; null for no such filter."""
+    golden_trials: int = 8
+    libraries: int = 3
+    """Of the world."""
+    releases: int = 2
+    """Of each of its libraries."""
+
+
+def build(context: Context) -> Built:
+    """Read the notes, find what is new, write documents, questions and training pairs.
+
+    Raises:
+        UpkeepError: wrong options or inputs, or no feature at all.
+    """
+    options = context.options(Options)
+    with ExitStack() as stack:
+        helper: Assistant | None = None
+        base: Assistant | None = None
+        solver: Assistant | None = None
+        if options.source == "world":
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            rng = Random(f"imprint_code world {options.seed}")
+            sizes = world.Sizes(options.libraries, options.releases)
+            made = world.make(rng, Names(rng), sizes)
+            given = made.write(folder)
+            helper = made.assistant()
+            if options.base is not None or options.solver is not None:
+                raise UpkeepError(
+                    "a world has no base model and no solver", where=context.where, remedy="set them to null"
+                )
+        else:
+            given = _given(context)
+            from upkeep.building import annotator  # what runs models is slow to load
+
+            hired = {
+                model: stack.enter_context(annotator.hire(context, model))
+                for model in dict.fromkeys((options.assistant, options.base, options.solver))
+                if model is not None
+            }
+            helper, base, solver = (
+                hired.get(model) if model else None for model in (options.assistant, options.base, options.solver)
+            )
+        read = sources.read(given, context.faults)
+        inputs = context.inputs(read.files) if options.source == "files" else {}
+        return _assemble(context, options, read, helper, base, solver, inputs)
+
+
+def _given(context: Context) -> dict[str, Path]:
+    notes = context.required("notes", sources.FORM)
+    if not notes.is_dir():
+        raise UpkeepError("no folder", where=notes, expected=sources.FORM)
+    given = {"notes": notes}
+    for what in ("dates", "docs", "snippets", "pulls"):
+        if context.given(what) is not None:
+            given[what] = context.required(what, "a file or folder as documented in README.md")
+    return given
+
+
+def find(read: Sources) -> Findings:
+    """The features of all notes, by rule, in the order of libraries and their versions."""
+    findings = Findings()
+    for library in dict.fromkeys(release.library for release in read.releases):
+        mine = [release for release in read.releases if release.library == library]
+        pages = [path for of, path in read.docs if of == library]
+        names = paths.Names(library, [block for release in mine for block in release.blocks], pages)
+        for release in mine:
+            findings.read(library, release.version, release.blocks, names)
+    return findings
+
+
+def _assemble(
+    context: Context,
+    options: Options,
+    read: Sources,
+    helper: Assistant | None,
+    base: Assistant | None,
+    solver: Assistant | None,
+    inputs: Mapping[str, str],
+) -> Built:
+    findings = find(read)
+    left_out = findings.left_out
+    features = findings.features
+    if helper is not None:
+        features = judge(features, read, helper, options, left_out)
+    if not features:
+        raise UpkeepError(
+            "no new feature in the notes", where=context.where, expected="at least one", found=dict(left_out)
+        )
+    measure = context.tokenizer(options.tokenizer)
+    streams, entries = _documents(_in_order(features, read), read, helper, options, measure)
+
+    writer = Writer(left_out)
+    said = "\n".join([*(release.text for release in read.releases), *read.docs.values()])
+    said += "\n".join(snippet.code for snippet in read.snippets)
+    items = questions.direct(entries, writer)
+    if helper is not None:
+        trials = Trials(options.quality_trials, options.golden_trials, base, solver, options.no_import)
+        items += questions.referential(entries, writer, helper)
+        items += questions.compositional(entries, read.snippets, writer, helper, trials)
+    items += questions.implicit(entries, writer, options.unmerged)
+    items += questions.boundary(entries, writer, said, options.boundary, Random(f"imprint_code {options.seed}"))
+    items = _kept(items, writer)
+
+    pairs = questions.pairs_by_rule(entries)
+    if helper is not None and options.pairs:
+        pairs += questions.pairs_asked(entries, helper, options.pairs)
+    pairs, dropped = questions.distinct_pairs(pairs, items)
+    left_out.update(dropped)
+
+    tables = store.collect(streams, store.unlabelled(items, options.seed), measure)
+    statistics = _statistics(entries, items, pairs, read, measure)
+    statistics["candidates"] = findings.candidates
+    statistics |= {f"left out: {reason}": count for reason, count in sorted(left_out.items()) if count}
+    statistics |= _costs([helper, base, solver])
+    return Built(
+        *tables,
+        pairs=pairs,
+        tokenizer=str(measure),
+        chunk_tokens=options.chunk_tokens,
+        source=context.spec.source,
+        statistics=statistics,
+        inputs=inputs,
+        seed=options.seed,
+        notes=_notes(options, read, helper, items),
+    )
+
+
+def _costs(asked: Sequence[Assistant | None]) -> dict[str, float]:
+    """What all assistants were asked, each counted once."""
+    total: dict[str, float] = {}
+    for one in {id(one): one for one in asked if one is not None}.values():
+        for name, count in assistants.statistics(one).items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+# ---------------------------------------------------------------- judges
+
+
+def judge(
+    features: Sequence[Feature], read: Sources, helper: Assistant, options: Options, left_out: Counter[str]
+) -> list[Feature]:
+    """Those that Judge 1 accepts under one path every time, and Judge 2 finds novel every time (D.2)."""
+    about = [_about(feature, read) for feature in features]
+    verdicts = [helper.ask(steps.CANONICAL, about, trial) for trial in range(options.judge_trials)]
+    accepted: list[Feature] = []
+    taken: set[tuple[bool, str]] = set()
+    for place, feature in enumerate(features):
+        first = verdicts[0][place]
+        agreed = first if all(replies[place] == first for replies in verdicts) else None
+        if agreed is None or not agreed.new or agreed.path.rpartition(".")[2] != feature.leaf:
+            left_out["judge 1"] += 1
+            continue
+        is_parameter = agreed.kind == PARAMETER
+        if is_parameter != (feature.kind == PARAMETER) or (is_parameter, agreed.path) in taken:
+            left_out["judge 1"] += 1
+            continue
+        taken.add((is_parameter, agreed.path))
+        parents = tuple(dict.fromkeys([agreed.path.rpartition(".")[0], *feature.parents[1:]])) if is_parameter else ()
+        accepted.append(replace(feature, canonical=agreed.path, kind=agreed.kind, parents=parents))
+    for trial in range(options.novelty_trials):
+        replies = helper.ask(steps.NOVEL, [_about(feature, read) for feature in accepted], trial)
+        kept = [feature for feature, r in zip(accepted, replies, strict=True) if r is not None and r.novel]
+        left_out["judge 2"] += len(accepted) - len(kept)
+        accepted = kept
+    return accepted
+
+
+def _about(feature: Feature, read: Sources) -> steps.About:
+    page = read.docs.get((feature.library, feature.canonical))
+    if page is None and feature.parents:
+        page = read.docs.get((feature.library, feature.parents[0]))
+    pulls = [read.pulls[key] for n in feature.block.pulls if (key := (feature.library, n)) in read.pulls]
+    return steps.About(
+        library=feature.library,
+        version=feature.version,
+        path=feature.canonical,
+        kind=feature.kind,
+        heading=" / ".join(title.plain for title in feature.block.titles),
+        bullet=feature.block.text,
+        pulls=[pull.text[:PULL_CHARACTERS] for pull in pulls],
+        documentation=page or "",
+    )
+
+
+# ---------------------------------------------------------------- documents
+
+
+def _in_order(features: Sequence[Feature], read: Sources) -> list[tuple[Feature, str | None]]:
+    """Features with their release's date, in order of dates; notes without a date follow the library's ones before."""
+    place: dict[tuple[str, str], tuple[str, str, int]] = {}
+    dates = {(release.library, release.version): release.date for release in read.releases}
+    latest: dict[str, str] = {}
+    for number, release in enumerate(read.releases):
+        latest[release.library] = max(release.date or "", latest.get(release.library, ""))
+        place[release.library, release.version] = (release.date or latest[release.library], release.library, number)
+    ordered = sorted(features, key=lambda feature: place[feature.library, feature.version])
+    return [(feature, dates[feature.library, feature.version]) for feature in ordered]
+
+
+def document(feature: Feature, date: str | None, about: steps.About, summary: str | None) -> str:
+    """All of a feature as text (5, "C"): release, what is new, the notes' words, documentation, pull requests."""
+    block = feature.block
+    released = f", released on {date}" if date else ""
+    if feature.kind == PARAMETER:
+        what = f"New parameter: {feature.leaf} of {', '.join(feature.parents)}"
+    else:
+        what = f"New {feature.kind}: {feature.canonical}"
+    heading = block.titles[-1].plain if block.titles else ""
+    parts = [f"{feature.library} {feature.version}{released}.", f"{what}.", f"{heading}: {block.text}".lstrip(": ")]
+    if about.documentation:
+        parts.append(about.documentation)
+    parts += [f"Pull request {pull}" for pull in about.pulls]
+    if summary:
+        parts.append(summary)
+    return "\n".join(parts)
+
+
+def _documents(
+    features: Sequence[tuple[Feature, str | None]],
+    read: Sources,
+    helper: Assistant | None,
+    options: Options,
+    measure: Tokens,
+) -> tuple[list[Stream], list[Entry]]:
+    abouts = [_about(feature, read) for feature, _ in features]
+    summaries: Sequence[str | None] = [None] * len(features)
+    if helper is not None and options.summaries:
+        written = helper.ask(steps.SUMMARY, abouts)
+        summaries = written
+    texts = [
+        document(feature, date, about, summary)
+        for (feature, date), about, summary in zip(features, abouts, summaries, strict=True)
+    ]
+    streams: dict[str, tuple[list[str], list[str | None]]] = {}
+    entries: list[Entry] = []
+    split = tokens.split(texts, options.chunk_tokens, measure)
+    for (feature, date), about, pieces in zip(features, abouts, split, strict=True):
+        name = feature.library if options.streams == "library" else "releases"
+        held, dates = streams.setdefault(name, ([], []))
+        ids = tuple(Stream(name, ()).document_id(len(held) + n) for n in range(len(pieces)))
+        held += pieces
+        dates += [date] * len(pieces)
+        entries.append(Entry(feature, name, ids, tuple(pieces), about))
+    made = [Stream(name, held, dates) for name, (held, dates) in streams.items()]
+    return made, entries
+
+
+def _kept(items: Sequence[Item], writer: Writer) -> list[Item]:
+    """Each id once: paths that differ in case or kind alone can make the same question."""
+    kept: dict[str, Item] = {}
+    for item in items:
+        if item.id in kept:
+            writer.left_out["question asked twice"] += 1
+        else:
+            kept[item.id] = item
+    return list(kept.values())
+
+
+# ---------------------------------------------------------------- the card
+
+
+def _statistics(
+    entries: Sequence[Entry], items: Sequence[Item], pairs: Sequence[Pair], read: Sources, measure: Tokens
+) -> dict[str, float]:
+    """Counts and tokens as in the paper's Tables 5, 7 and 9."""
+    sizes = dict(
+        zip((id(e) for e in entries), (sum(s) for s in (measure.count(e.texts) for e in entries)), strict=True)
+    )
+    corpus = sum(sizes.values())
+    asked = sum(measure.count([pair.question for pair in pairs]))
+    answered = sum(measure.count([pair.answer for pair in pairs]))
+    n = len(entries)
+    found: dict[str, float] = {
+        "articles": n,
+        "corpus_tokens": corpus,
+        "article_tokens_mean": round(corpus / n, 1),
+        "qa_pairs": len(pairs),
+        "qa_pairs_per_article": round(len(pairs) / n, 1),
+        "question_tokens": asked,
+        "answer_tokens": answered,
+        "question_tokens_mean": round(asked / max(1, len(pairs)), 1),
+        "answer_tokens_mean": round(answered / max(1, len(pairs)), 1),
+        "cq_tokens": corpus + asked + answered,
+        "cq_tokens_mean": round((corpus + asked + answered) / n, 1),
+    }
+    for library in sorted({entry.feature.library for entry in entries}):
+        mine = [sizes[id(entry)] for entry in entries if entry.feature.library == library]
+        found[f"articles: {library}"] = len(mine)
+        found[f"article_tokens: {library}"] = sum(mine)
+        found[f"article_tokens_mean: {library}"] = round(sum(mine) / len(mine), 1)
+    for kind, count in sorted(Counter(entry.feature.kind for entry in entries).items()):
+        found[f"features of kind {kind}"] = count
+    for family in dict.fromkeys(item.slices["family"] for item in items):
+        mine = [sum(measure.count(list(item.context))) for item in items if item.slices["family"] == family]
+        if family != "bound_abs":
+            found[f"supporting_tokens_mean: {family}"] = round(sum(mine) / len(mine), 1)
+    found["releases"] = len(read.releases)
+    found["releases without a date"] = sum(release.date is None for release in read.releases)
+    found["features with a page of documentation"] = sum(bool(entry.about.documentation) for entry in entries)
+    found["features with a pull request"] = sum(bool(entry.about.pulls) for entry in entries)
+    found["snippets given"] = len(read.snippets)
+    return found
+
+
+def _notes(options: Options, read: Sources, helper: Assistant | None, items: Sequence[Item]) -> list[str]:
+    notes = []
+    have = {item.slices["family"] for item in items}
+    missing = [family for family in FAMILIES if family not in have]
+    if missing and helper is None:
+        notes.append(
+            f"families missing for want of an assistant: {', '.join(f for f in missing if f in WITH_ASSISTANT)}"
+        )
+    elif missing:
+        notes.append(f"families without a question: {', '.join(missing)}")
+    if helper is None:
+        notes.append("features: by rule, not judged")
+    if options.unmerged and "imp_rel" in have:
+        notes.append(
+            "imp_rel merges identical questions and accepts any of their names; its value unmerged is that over"
+            " imp_rel_unmerged and those of imp_rel with one accepted name"
+        )
+    if "comp_rel" in have and options.base is None:
+        notes.append("comp_rel: passed by the validator; not filtered to what a base model gets wrong 8 of 8 times")
+    if undated := sum(release.date is None for release in read.releases):
+        notes.append(f"{undated} releases without a date stand after their library's last dated one")
+    return notes

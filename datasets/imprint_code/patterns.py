@@ -1,0 +1,195 @@
+"""How release notes say that something is new: patterns over sentences in which each token is one character.
+
+Groups: `list` (and `list2`), what is announced; `noun`, what the notes call it; `in`, the class or module that holds
+it; `to`, what got a parameter; `methods`, `of` and `own`, where that is a method of something.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .notes import MARK
+
+_ANY = MARK[1:-1]  # for use inside other brackets
+
+
+def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+# ---------------------------------------------------------------- words
+
+_AND = r"(?:\s*,\s*(?:(?:and|or|as well as)\s+)?|\s+(?:and|or|as well as)\s+|\s*[/&+]\s*)(?:(?:the|an?|both)\s+)?"
+_TOKENS = f"{MARK}(?:{_AND}{MARK})*"
+_MODULE = r"(?:namespace|module|sub-?module|package|sub-?package)"
+NOUN = (
+    r"(?:(?:generalized|static|class|abstract|helper|utility|context|public|top-level|python|window|generator)[ -])*"
+    r"(?:functions?|ufuncs?|methods?|classmethods?|class(?:es)?|routines?|constructors?|decorators?|managers?|apis?"
+    r"|distributions?|attributes?|propert(?:y|ies)|dtypes?|types?|(?:sub-?)?(?:modules?|packages?)|namespaces?"
+    r"|operators?|ops?|expressions?|exceptions?|errors?|warnings?|enums?|alias(?:es)?|optimizers?|samplers?|backends?"
+    r"|variables?|constants?|accessors?)"
+)
+"""What something new may be called."""
+PARAMETER_NOUN = (
+    r"(?:(?:optional|keyword|keyword-only|positional|named|boolean)[ -])*"
+    r"(?:keyword(?:[ -]only)? (?:arguments?|parameters?|args?)|keywords?|parameters?|params?|arguments?|args?|kwargs?"
+    r"|options?|switch(?:es)?|flags?)\b"
+)
+_LIST = f"(?P<list>{_TOKENS})"
+_ITEMS = f"(?P<list>{MARK}(?: {NOUN}\\b)?(?:{_AND}{MARK}(?: {NOUN}\\b)?)*)"  # each may have a noun of its own
+_TO_LIST = f"(?P<to>{_TOKENS})"
+_IN_LIST = f"(?P<in>{_TOKENS})"
+_NOUN = f"(?P<noun>{NOUN})"
+_PN = PARAMETER_NOUN
+_FREE = r"(?:(?!(?:values?|for|of|use|with|via|from|to|on|in|support|as)\b)[\w'-]+,? ){0,6}"
+_A = r"(?:an? |the |two |three |several |both )?(?:new )?"
+_BE = r"(?:was|were|is|are|has been|have been|has also been|can be)(?: now| also)*"
+_ADDED = r"(?:added|introduced|implemented|exposed|(?:made )?available|made public|created|provided|defined|new)"
+_ADD = r"(?:add(?:s|ed)?|introduc(?:es?|ed)|expos(?:es?|ed)|implement(?:s|ed)?|creat(?:es?|ed)|provid(?:es?|ed))"
+_GAINED = r"(?:has|have|gained|has gained|have gained|got|was given|have been given)"
+_START = r"^(?:also |additionally,? |furthermore,? |users can now use )?"
+
+# ---------------------------------------------------------------- callables
+
+ADD = re.compile(rf"{_START}{_ADD} {_A}{_FREE}(?:{NOUN}[,:]? )?(?:called |named )?{_ITEMS}", re.IGNORECASE)
+"""`Added T and T`."""
+ANNOUNCED = _compiled(
+    rf"\bnew (?:{_FREE}){_NOUN}\b(?: (?:called|named|is|are))?[,:]? {_ITEMS}",
+    rf"\bnew {_ITEMS}(?= {NOUN}\b)",
+    rf"{_START}the new {_LIST}(?= \w+s\b)",
+    rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS} {_BE} {_ADDED}\b",
+    rf"\b{_ADDED}\b[^.;:{_ANY}]* as (?:the )?(?:new )?(?P<list>{MARK})(?=[\s.,;]|\Z)",
+    rf"\bnew\b.* (?:is|are) (?:now )?available (?:through|via|as) (?:the )?(?:new )?{_LIST} {_NOUN}\b",
+    rf"\b(?:gained|new|additional) (?:[\w-]+ )*{_NOUN}: {_LIST}(?=\.|\Z)",
+    rf"^{_LIST} (?:is|are) (?:an? )?new (?:[\w-]+ ){{0,3}}{_NOUN}\b",
+)
+"""Other sentences that announce callables wherever they stand."""
+NOUN_BEFORE = re.compile(rf"\b({NOUN})[,:]? (?:called |named )?\Z", re.IGNORECASE)
+AND_ALSO = re.compile(rf" and (?P<list>{MARK}) for (?:the )?\w+", re.IGNORECASE)
+"""Behind `added T for this`: `and T for that`."""
+INSIDE = re.compile(
+    rf"\bnew (?P<in>{MARK}) {_MODULE} (?:includes?|contains?|provides?|offers?|has|with) (?:[\w-]+ )*{NOUN} {_LIST}",
+    re.IGNORECASE,
+)
+DOES = re.compile(
+    rf"^{_LIST} (?:adds?|computes?|implements?|performs?|evaluates?|calculates?|represents?|provides?) ", re.IGNORECASE
+)
+"""`T computes ...`: tells what something new does, where nothing says that it was there before."""
+ENTRY = re.compile(
+    rf"^(?:use )?{_LIST}(?:,?\s*\Z|\.(?:\s|\Z)|,? (?:an?|the|which|for|to|that|can be used) |\s*[-\u2013\u2014:]\s"
+    rf"|,? (?:is|are) (?:an? )?(?:[\w-]+ ){{0,3}}{NOUN}\b)",
+    re.IGNORECASE,
+)
+"""An entry of a list that is introduced as one of new things."""
+HAS_METHOD = _compiled(
+    rf"{_IN_LIST}(?: class| objects?| instances?)?(?: now)? (?:{_GAINED}|supports?|exposes?)(?: now)? {_A}{_FREE}"
+    rf"(?P<list>\(?{_TOKENS}\)?) (?:class)?methods?\b",
+    rf"(?P<in>{MARK}) has a new (?:class)?method,? {_LIST}",
+    rf"(?:{_ADD}|^) ?{_A}{_LIST} (?:class )?methods? (?:{_BE} {_ADDED} |from \w+ )?to"
+    rf" (?:an? |the |all )?(?:class )?{_IN_LIST}",
+    rf"{_ADD} {_A}methods? {_LIST} to (?:the )?(?:class )?{_IN_LIST}",
+)
+METHODS_OF = re.compile(f"methods? of (?:the )?(?P<of>{_TOKENS})", re.IGNORECASE)
+PLACE = re.compile(rf"\b(?:to|in) the (?:new )?{_MODULE} (?P<in>{MARK})", re.IGNORECASE)
+
+NOT_ITSELF = re.compile(
+    rf" ?{_PN}"
+    r"| (?:methods? of|support|mode|backend|values?|engine|features?|format|style|theme|example|tests?|badge)\b",
+    re.IGNORECASE,
+)
+"""What follows a token that is not itself what is announced."""
+AS_METHOD = re.compile(r" as (?:an? )?[\w ]*\bmethods?\b")
+PART = re.compile(rf"(?: (?!using\b|for\b)[a-z]+){{1,3}} (?:to|for|in|of) (?:the )?{MARK}")
+"""`Added T filter to T`: part of something else."""
+TO_WHAT = re.compile(rf" to (?:the )?{_TO_LIST}(?=[\s.,;]|\Z)")
+
+# ---------------------------------------------------------------- parameters
+
+_TO = (
+    r"(?:to|for|in|by|on|of):? (?:(?:the|all|both|following|functions?|methods?|classes)[ :]+)*:?\s*"
+    rf"{_TO_LIST}(?: (?P<methods>methods)(?: of (?P<of>{_TOKENS}))?)?"
+)
+_FOR = r"(?:support for )?(?:an? |the )?"
+PARAMETERS = _compiled(
+    rf"{_START}{_ADD} {_FOR}{_FREE}{_PN},? {_LIST} {_TO}",
+    rf"{_START}{_ADD} {_FOR}{_FREE}{_LIST} {_PN} {_TO}",
+    rf"{_START}{_ADD} {_LIST}(?:,? and [a-z ]+)? support {_TO}",
+    rf"{_FOR}{_LIST} {_PN}:? {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
+    rf"{_FOR}(?:new )?{_PN},? {_LIST} {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
+    rf"(?:(?P<own>{_TOKENS}) methods? of (?:the )?)?{_TO_LIST}(?: (?:functions?|methods?|class))*,?"
+    rf"(?: can)?(?: now)?(?: also)? (?:{_GAINED}|supports?|accepts?|takes?|offers?|added)(?: now)? {_FREE}"
+    rf"(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS}) {_PN})(?! of type)",
+    rf"{_TO_LIST} (?:now (?:has|have)|gained|has gained|have gained) {_LIST} support\b",
+    rf"the following (?:functions?|methods?) now (?:support|accept) {_PN} {_LIST}: {_TO_LIST}",
+    rf"(?P<to>{MARK}) (?:now supports?|now allows?)\b[^.]*\bvia (?:the |an? )?(?:new )?(?:{_PN} )?{_LIST}(?: {_PN})?",
+    rf"available via (?:the |an? )?(?:new )?{_PN} {_LIST} {_TO}",
+    rf"\bnew {_LIST} {_PN}",
+    rf"\bnew {_PN} (?:is|are) {_LIST}",
+    rf"(?:several|many|additional)[^.{_ANY}]* functions? now (?:support|accept) (?:an? |the )?{_LIST} {_PN}",
+)
+ADDED_TO = re.compile(rf"^{_LIST} (?:was|were) added to {_TO_LIST}", re.IGNORECASE)
+ALSO_IN = re.compile(rf"^(?:these|they|affected functions) (?:include|are):? {_TO_LIST}", re.IGNORECASE)
+MANY = re.compile(r"several|many|additional", re.IGNORECASE)
+OF_METHOD = re.compile(f"{MARK} methods? {MARK}", re.IGNORECASE)
+"""`T method T`, as in `minimize method BFGS`: an option, no method of a class."""
+
+# ---------------------------------------------------------------- sentences
+
+SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=[\"'(]?[A-Z{_ANY}])")
+OLD = re.compile(
+    r"\b(?:deprecate[sd]?|removed|renamed|no longer|no effect|(?:may|might|will) now|reverts?|reverted"
+    r"|fix(?:e[sd])?)\b",
+    re.IGNORECASE,
+)
+"""Sentences about what was there before."""
+BETTER = re.compile(
+    r"^(?:improve|enhance|faster|better|speed|performance|optimi[sz])"
+    r"|\b(?:is|are|was|were|been) (?:\w+ly )?(?:improved|enhanced|extended|rewritten|optimi[sz]ed|faster)\b",
+    re.IGNORECASE,
+)
+NEWS = re.compile(r"\bnew\b|\badd(?:s|ed|ing)?\b|introduc", re.IGNORECASE)
+ALIAS = re.compile(
+    r"(?:\b(?:is|are|as)|[-\u2013:]) an? (?:\w+ )?(?:alias|synonym)|\baliases (?:for|of|to)\b|\brenamed\b",
+    re.IGNORECASE,
+)
+PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<kind>[A-Za-z]{3,8})(?:\([^)]*\))?!?:\s+")
+"""`feat(x): ...`, as commits begin."""
+NEW_PREFIXES = frozenset({"feat", "enh", "new"})
+OTHER_PREFIXES = frozenset(
+    {"bug", "build", "chore", "ci", "dep", "doc", "docs", "fix", "maint", "mnt", "perf", "refactor", "test", "tst"}
+)
+IS_DISTRIBUTION = re.compile(
+    r"distribution (?:as|is implemented as|has been (?:added|implemented) as) T|distributions?, T"
+    r"|T,? (?:represents?|implements?|an?|the) (?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b"
+)
+NO_CALLABLE = re.compile(
+    r"attribute|propert|module|package|namespace|variable|constant|backend|warning|dtype alias", re.IGNORECASE
+)
+
+# ---------------------------------------------------------------- headings
+
+NEW_PART = re.compile(
+    r"\b(?:new (?:\w+ )?(?:features?|functions?|functionality|methods?|class(?:es)?|modules?|apis?|additions?)"
+    r"|features?|enhancements?|what'?s new(?!.*\d))\b|^(?:additions?|added|new)\Z"
+)
+OTHER_PART = re.compile(
+    r"\b(?:deprecat\w*|remov\w*|expired|backwards?|incompatib\w*|compatibility|breaking|bugs?|fix(?:es|ed)?|performance"
+    r"|security|internals?|developers?|documentation|docs?|builds?|build system|contributors?|authors?|highlights?"
+    r"|tracked|known issues?|c[- ]api|not user[- ]facing|other changes|untracked|pull requests?|issues? closed)\b"
+)
+
+# ---------------------------------------------------------------- names in plain words
+
+PLAIN_NAME = re.compile(
+    r"(?<![\w./@-])(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[a-z]\w*_\w+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)"
+    r"(?![\w/-]|\.\w)"
+)
+OWNER = re.compile(
+    r"(?:(?<=\bto )|(?<=\bon )|(?<=\bof )|(?<=\bto a )|(?<=\bto the )|(?<=[a-z]/)|(?<= and ))"
+    r"(?P<name>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?![\w.-])"
+)
+FILE_NAME = re.compile(r"e\.g|i\.e|\w+\.(?:py|so|org|com|io|txt|toml|md|rst)")
+PRODUCTS = frozenset(
+    {"GitHub", "JavaScript", "NumPy", "OpenBLAS", "PyArrow", "PyPI", "PyTorch", "SciPy", "TensorFlow", "TorchScript"}
+)
+"""Words of that form that are no identifiers."""

@@ -1,0 +1,154 @@
+"""Building a dataset: its builder is found, run, and what it gives is checked and published.
+
+A builder has a function `build(context: store.Context) -> store.Built`. It is the folder of the dataset's family, as a
+package, or the module of `upkeep.building.builders` that `dataset.yaml` names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from upkeep.errors import UpkeepError
+from upkeep.files import digest
+
+if TYPE_CHECKING:  # polars is slow to load
+    from upkeep.building.store import Built, Context
+    from upkeep.catalog import Catalog
+    from upkeep.contract import DatasetCard, DatasetSpec
+
+Build = Callable[["Context"], "Built"]
+
+
+def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
+    """Build or load the dataset `name` and publish it at `folder`, atomically (a folder of that name is replaced).
+
+    Raises:
+        UpkeepError: unknown dataset or builder, wrong options, missing or wrong inputs, or content that breaks a rule.
+    """
+    from upkeep.building import store
+    from upkeep.identity import plan_dataset
+
+    given = context(catalog, name)
+    build = builder(catalog, name)
+    plan = plan_dataset(catalog, name)  # before the build: what changes during it makes the dataset stale
+    return store.publish(given, build(given), folder, plan)
+
+
+def context(catalog: Catalog, name: str, spec: DatasetSpec | None = None) -> Context:
+    """What the builder of a dataset is given; `spec` takes the place of what its card says."""
+    from upkeep.building import store
+    from upkeep.building.reading import Faults
+
+    spec, where = spec or catalog.dataset(name), catalog.family_card(catalog.family_of(name))
+    return store.Context(name, spec, where, catalog, Faults(spec.faults, where))
+
+
+def describe(catalog: Catalog, card: DatasetCard) -> str:
+    """A dataset's counts and statistics as text, beside the paper's where the paper prints them."""
+    from upkeep.building import store
+
+    return store.describe(card, store.published(catalog.dataset(card.dataset), catalog.root / "papers"))
+
+
+# ---------------------------------------------------------------- builders
+
+
+def builder(catalog: Catalog, name: str) -> Build:
+    """The builder of a dataset.
+
+    Raises:
+        UpkeepError: unknown dataset or builder, or the family's code cannot be imported or has no `build`.
+    """
+    from upkeep.building import builders
+
+    family = catalog.family_of(name)
+    if (shared := catalog.dataset(name).builder) is not None:
+        known = sorted(module.name for module in pkgutil.iter_modules(builders.__path__))
+        if shared not in known:
+            raise UpkeepError(
+                f"unknown builder {shared!r}",
+                where=f"{catalog.family_card(family)}: builder",
+                expected=f"one of {', '.join(known)}; or none, and code in this folder",
+            )
+        found: Build = importlib.import_module(f"{builders.__name__}.{shared}").build
+        return found
+    module = code(catalog, family)
+    if not callable(build := getattr(module, "build", None)):
+        raise UpkeepError(
+            "a builder without `build`",
+            where=module.__file__,
+            expected="a function `build(context: Context) -> Built`",
+            remedy="write it: docs/add-a-dataset.md",
+        )
+    return build  # type: ignore[no-any-return]
+
+
+def code(catalog: Catalog, family: str, module: str = "") -> ModuleType:
+    """The code of a family: its package, or a module of it. Each file is imported once.
+
+    Raises:
+        UpkeepError: there is none, or it cannot be imported.
+    """
+    start = catalog.root / "datasets" / family / "__init__.py"
+    if not start.is_file():
+        raise UpkeepError(
+            "a family without a builder",
+            where=start.parent,
+            expected=f"`builder` in {start.parent / 'dataset.yaml'}, or code in __init__.py beside it",
+            found="neither",
+            remedy="docs/add-a-dataset.md",
+        )
+    start = start.resolve()
+    try:
+        package = _package(start)
+        return importlib.import_module(f"{package.__name__}.{module}") if module else package
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
+        raise UpkeepError(
+            f"the builder cannot be imported: {type(error).__name__}: {error}",
+            where=_raised_at(error, start),
+            expected="code that can be imported, with `build`",
+            remedy="mend it",
+        ) from error
+
+
+def _raised_at(error: BaseException, start: Path) -> str:
+    """The last line of the family's own code on the way to an error."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}"
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [f"{path}:{line}" for path, line in frames if start.parent in path.resolve().parents]
+    return own[-1] if own else str(start)
+
+
+def _package(start: Path) -> ModuleType:
+    """A folder as a package, by the real path of its `__init__.py`.
+
+    It has the name that Python itself finds it by, where its parent is on the path. Else it has a name that no other
+    folder's code has, for each copy of the suite has families of the same names.
+    """
+    name = start.parent.name
+    found = PathFinder.find_spec(name)
+    if found is not None and found.origin is not None and Path(found.origin).resolve() == start:
+        return importlib.import_module(name)
+    name = f"{name}_{digest(str(start))[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, start, submodule_search_locations=[str(start.parent)])
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        for loaded in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+            del sys.modules[loaded]
+        raise
+    return module
