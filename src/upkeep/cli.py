@@ -175,8 +175,10 @@ def _parser() -> argparse.ArgumentParser:
     validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
     validate.add_argument("path", type=Path)
 
-    new = command("new", _new, "start a method, a model, a paper or a suite of your own, which works at once")
-    new.add_argument("what", choices=["method", "model", "paper", "suite"])
+    new = command(
+        "new", _new, "start a method, a dataset, a model, a paper or a suite of your own, which works at once"
+    )
+    new.add_argument("what", choices=["method", "dataset", "model", "paper", "suite"])
     new.add_argument(
         "name", help="of it; or where a model is: a folder, ORG/NAME[@REVISION] of a hub, or the URL of a server"
     )
@@ -633,7 +635,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from upkeep.new import add_model, new_method, new_model, new_paper, new_suite
+    from upkeep.new import add_model, new_dataset, new_method, new_model, new_paper, new_suite
 
     root, name = arguments.root.resolve(), arguments.name
     is_place = arguments.what == "model" and ("/" in name or Path(name).is_dir())
@@ -647,6 +649,9 @@ def _new(arguments: argparse.Namespace) -> int:
         case "method":
             paths = new_method(root, name)
             then = f"write methods/{name}/method.py, then `./upkeep test -k {name}`"
+        case "dataset":
+            paths = new_dataset(root, name)
+            then = f"`./upkeep dataset build {name}`, then `./upkeep cell {name}/long_context/default/pico`"
         case "suite":
             paths = [new_suite(root, name)]
             then = f"choose its cells, then `./upkeep plan {name}`, `./upkeep run {name}`"

@@ -1,5 +1,5 @@
-"""`upkeep new method|model|paper|suite NAME`: what works at once, to be made one's own; `upkeep new model PLACE`: the
-card of weights or of a server that there are."""
+"""`upkeep new method|dataset|model|paper|suite NAME`: what works at once, to be made one's own; `upkeep new model
+PLACE`: the card of weights or of a server that there are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from upkeep.errors import UpkeepError
 from upkeep.model_cards import CARD, ModelCards, read_card
 
 TEMPLATES = Path(__file__).parent / "template"
-IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,59}")
+NAMED = "lower-case letters, digits and _, a letter first; no keyword of Python or YAML"
 RESERVED = frozenset({"answer", "context", "document", "llm", "method", "probe", "seen"})
 """What a method's file imports or speaks of, in lower case: a class of such a name would shadow it."""
 NO_NAMES = frozenset({"any", "none"})
@@ -39,24 +39,50 @@ def new_method(root: Path, name: str) -> list[Path]:
             something of that name is there already.
     """
     class_name = "".join(word.capitalize() for word in name.split("_"))
-    if (
-        not IDENTIFIER.fullmatch(name)
-        or keyword.iskeyword(name)
-        or keyword.iskeyword(class_name)
-        or class_name.lower() in RESERVED
-        or yaml.safe_load(class_name) != class_name  # `on`, `yes`: the card's label would be no text
-    ):
+    if not _may_be_named(name) or keyword.iskeyword(class_name) or class_name.lower() in RESERVED:
         raise UpkeepError(
             f"{name!r} is no name for a method",
-            expected="lower-case letters, digits and _, a letter first (my_method); no keyword and none of "
-            + ", ".join(sorted(RESERVED)),
+            expected=f"{NAMED} (my_method), and none of {', '.join(sorted(RESERVED))}",
             remedy="choose another name",
         )
     folder = root / "methods" / name
-    for place in (folder, root / "containers" / name):
+    _refuse_taken(name, folder, root / "containers" / name)
+    return _write("method", folder, {"new_method": name, "NewMethod": class_name})
+
+
+def new_dataset(root: Path, name: str) -> list[Path]:
+    """Write `datasets/NAME/`: five documents and ten questions, which a cell can answer at once.
+
+    Args:
+        root: the repository.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UpkeepError: the name is no lower-case identifier, means something else in Python or YAML, or a dataset has it.
+    """
+    if not _may_be_named(name):
+        raise UpkeepError(
+            f"{name!r} is no name for a dataset", expected=f"{NAMED} (my_dataset)", remedy="choose another name"
+        )
+    catalog = Catalog(root)
+    folder = catalog.family_card(name).parent
+    _refuse_taken(name, folder, *([catalog.family_card(catalog.family_of(name))] if name in catalog.datasets else []))
+    return _write("dataset", folder, {"new_dataset": name})
+
+
+def _may_be_named(name: str) -> bool:
+    # `on`, `yes`: the card's label would be no text.
+    words = {name, name.capitalize()}
+    fits = re.fullmatch(r"[a-z][a-z0-9_]{0,59}", name) and not keyword.iskeyword(name)
+    return bool(fits) and all(yaml.safe_load(word) == word for word in words)
+
+
+def _refuse_taken(name: str, *places: Path) -> None:
+    for place in places:
         if place.exists():
             raise UpkeepError(f"{name!r} is there already", where=place, remedy="choose another name")
-    return _write("method", folder, {"new_method": name, "NewMethod": class_name})
 
 
 def new_paper(root: Path, name: str) -> list[Path]:
@@ -72,16 +98,12 @@ def new_paper(root: Path, name: str) -> list[Path]:
         UpkeepError: the name is no lower-case identifier, means something else in YAML, or a paper, a suite or a prompt
             of that name is there already.
     """
-    if not IDENTIFIER.fullmatch(name) or yaml.safe_load(name) != name:  # `on`, `null`: no text in a card
+    if not _may_be_named(name):
         raise UpkeepError(
-            f"{name!r} is no name for a paper",
-            expected="lower-case letters, digits and _, a letter first (my_paper); no word of YAML's",
-            remedy="choose another name",
+            f"{name!r} is no name for a paper", expected=f"{NAMED} (my_paper)", remedy="choose another name"
         )
     folder, catalog = root / "papers" / name, Catalog(root)
-    for taken in (folder, catalog.suites.get(name), catalog.prompts.get(name)):
-        if taken is not None and taken.exists():
-            raise UpkeepError(f"{name!r} is there already", where=taken, remedy="choose another name")
+    _refuse_taken(name, *filter(None, (folder, catalog.suites.get(name), catalog.prompts.get(name))))
     return _write("paper", folder, {"new_paper": name, "NewPaper": "".join(w.capitalize() for w in name.split("_"))})
 
 
@@ -128,9 +150,7 @@ def new_suite(root: Path, name: str) -> Path:
     """
     _check_name(name, "suite")
     path = root / "config" / "suites" / f"{name}.yaml"
-    for taken in (path, root / "papers" / name):
-        if taken.exists():
-            raise UpkeepError(f"{name!r} is there already", where=taken, remedy="choose another name")
+    _refuse_taken(name, path, root / "papers" / name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text((TEMPLATES / "suite.yaml").read_text().replace("new-suite", name))
     return path
