@@ -18,8 +18,9 @@ import polars as pl
 import upkeep
 from upkeep.building.store import Built, write
 from upkeep.catalog import Catalog
-from upkeep.contract import DatasetSpec, Environment, Pair, Resources
+from upkeep.contract import DatasetSpec, Environment, Pair, Prediction, Resources
 from upkeep.execution.runtimes import Handle, Launch, Prepared
+from upkeep.grading.reading import read_answer
 from upkeep.identity import plan_dataset
 from upkeep.layout import Layout
 from upkeep.normal_form import SCHEMAS
@@ -228,6 +229,11 @@ variants: {variants}
 resources: {{disk_gb: 1}}
 {more}
 """
+
+
+def answer_of(prediction: Prediction) -> str | None:
+    """What the suite reads in the response to a question that is answered in a few words."""
+    return read_answer(prediction.response or "", "short")[0]
 
 
 PROMPT = """# Nobody's.

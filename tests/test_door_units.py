@@ -17,6 +17,7 @@ import openai
 import pytest
 
 from door_clients import HELLO, client, post, raw, request, sized, through
+from host_fakes import answer_of
 from method_fakes import FakeLLM
 from test_runner import Bench, bench, model, rounds, tiny
 from upkeep.cell import Reply, Sampling
@@ -246,7 +247,7 @@ def test_code_with_one_client_runs_one_unit_at_a_time_and_each_is_booked(
         monkeypatch.setenv(name, "")  # put back afterwards
     bench.method(GLOBAL)
     bench.run(rounds(2, ["a", "bb", "ccc"]), **model(tiny), one_at_a_time=True)
-    assert {p.answer for p in bench.predictions()} == {"1"}
+    assert {answer_of(p) for p in bench.predictions()} == {"1"}
     assert {p.probe_id: p.usage.calls for p in bench.predictions() if p.probe_id.endswith("@0")} == {
         "sa@0": 2,
         "sbb@0": 3,

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from conftest import CACHE, copy_repository, put_dataset, spec_of
+from host_fakes import answer_of
 from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
 from upkeep.building.store import Built, write
@@ -269,13 +270,13 @@ def test_a_method_that_peeks_finds_nothing_that_has_not_arrived(catalog: Catalog
         # The second one is killed on its way, and fed from the first document on.
         manifest = run_cell(catalog, cell, force=True, runtime=runtime)
         assert len(manifest.attempts) == (1 if runtime is None else 2)
-        peeked = [p for p in predictions(catalog, cell) if p.answer is not None or p.error is not None]
+        peeked = [p for p in predictions(catalog, cell) if answer_of(p) is not None or p.error is not None]
         assert len(peeked) == 4 * 10  # one question of each stream, at each interval
         for prediction in peeked:
             position = prediction.probe_id.rpartition("@")[2]
-            assert prediction.answer is not None, prediction.error
+            assert answer_of(prediction) is not None, prediction.error
             # It finds what has arrived (so it does look), no later document, and no file of the dataset's.
-            found, ahead = prediction.answer.rsplit(" ", 1)
+            found, ahead = answer_of(prediction).rsplit(" ", 1)
             assert found == f"{position} 0 0"
             # What a container that starts again gets in advance are rounds that are answered already.
             assert runtime is not None or ahead == "0"

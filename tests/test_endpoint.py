@@ -35,7 +35,7 @@ from endpoint_fakes import (
     make_endpoint_repository,
     write_card,
 )
-from host_fakes import RunnerRuntime
+from host_fakes import RunnerRuntime, answer_of
 from upkeep import identity
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog, Cell
@@ -143,7 +143,7 @@ def test_a_cell_is_answered_by_the_endpoint_and_says_what_it_cost(tmp_path: Path
     assert manifest.usage.calls == 30
     assert spent(catalog.results, MODEL).total == pytest.approx(server.charged)
     assert {(line.finish_reason, line.error) for line in lines(catalog)} == {("stop", None)}
-    assert all(line.answer and line.answer.isdigit() for line in lines(catalog))
+    assert all(answer_of(line) and answer_of(line).isdigit() for line in lines(catalog))
 
 
 def test_each_prediction_leads_to_what_the_endpoint_was_asked_and_to_what_it_answered(

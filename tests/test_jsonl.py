@@ -21,7 +21,7 @@ from upkeep.building.builders import jsonl
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.families import read_family
-from upkeep.new import TEMPLATE, new_dataset
+from upkeep.new import TEMPLATES, new_dataset
 
 DOCUMENTS = [
     {"id": "d1", "stream": "a", "text": "Ann is chair.", "timestamp": "8 May 2024"},
@@ -196,7 +196,7 @@ def test_a_new_dataset_is_built_and_answered_at_once(tmp_path: Path) -> None:
 
 
 def test_the_example_can_be_answered_from_its_documents(tmp_path: Path) -> None:
-    shutil.copytree(TEMPLATE / "dataset", tmp_path / "datasets/new_dataset")
+    shutil.copytree(TEMPLATES / "dataset", tmp_path / "datasets/new_dataset")
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("{}")
     build_dataset(Catalog(tmp_path), "new_dataset", tmp_path / "out")

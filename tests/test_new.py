@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import polars as pl
 import pytest
-from upkeep.datasets import build_dataset
 
 from conftest import CACHE
 from upkeep import cli
+from upkeep.building.build import build_dataset
 from upkeep.building.store import validate
 from upkeep.catalog import Catalog, Cell
 from upkeep.contract import Sampling

@@ -51,7 +51,7 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
 
 def test_a_new_papers_prompt_is_asked_in_by_the_datasets_that_name_it(root: Path) -> None:
     new_paper(root, "asked")
-    card = root / "datasets/oaks_babi_mini/dataset.yaml"
+    card = root / "datasets/oaks_babi/dataset.yaml"
     card.write_text(card.read_text().replace("prompt: oaks_babi", "prompt: asked"))
     done = upkeep(root, "cell", "oaks_babi_mini/gold/default/none")
     assert done.returncode == 0, done.stderr

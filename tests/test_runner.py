@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from host_fakes import answer_of
 from method_fakes import PROMPTS
 from test_engines import Recorder
 from upkeep.cell.loading import load_method
@@ -224,7 +225,7 @@ def test_every_module_of_a_container_can_be_the_first_that_is_imported() -> None
 def test_a_method_sees_the_documents_up_to_its_probe_and_no_later_one(bench: Bench) -> None:
     bench.method(ECHO)
     bench.run(rounds(3))
-    seen = {p.probe_id: p.answer for p in bench.predictions()}
+    seen = {p.probe_id: answer_of(p) for p in bench.predictions()}
     assert seen["sa@0"] == "s0"
     assert seen["sb@2"] == "s0,s1,s2"
 
@@ -232,14 +233,14 @@ def test_a_method_sees_the_documents_up_to_its_probe_and_no_later_one(bench: Ben
 def test_a_probe_about_the_past_does_not_see_what_arrived_since(bench: Bench) -> None:
     bench.method(ECHO)
     bench.run([Round(documents=documents(range(4)), probes=probes(1) + probes(3))])
-    seen = {p.probe_id: p.answer for p in bench.predictions()}
+    seen = {p.probe_id: answer_of(p) for p in bench.predictions()}
     assert (seen["sa@1"], seen["sa@3"]) == ("s0,s1", "s0,s1,s2,s3")
 
 
 def test_a_method_sees_its_own_stream_alone(bench: Bench) -> None:
     bench.method(ECHO)
     bench.run([Round(documents=documents([0]) + documents([0], "t"), probes=probes(0) + probes(0, stream="t"))])
-    assert {p.probe_id: p.answer for p in bench.predictions()}["ta@0"] == "t0"
+    assert {p.probe_id: answer_of(p) for p in bench.predictions()}["ta@0"] == "t0"
 
 
 def test_the_next_round_is_read_when_the_predictions_of_this_one_are_on_disk(bench: Bench) -> None:
@@ -280,7 +281,7 @@ class Key(Method):
     )
     gold = Gold(probe_id="sa@0", answers=["park"], outdated=[], evidence=[])
     bench.run([Round(documents=documents([0]), probes=probes(0), gold=[gold])])
-    assert {p.probe_id: p.answer for p in bench.predictions()} == {"sa@0": "park", "sb@0": "nothing"}
+    assert {p.probe_id: answer_of(p) for p in bench.predictions()} == {"sa@0": "park", "sb@0": "nothing"}
 
 
 def test_documents_arrive_before_their_probes_are_answered(bench: Bench) -> None:
@@ -295,7 +296,7 @@ class Count(Method):
 """
     )
     bench.run(rounds(3, ["a"]))
-    assert [p.answer for p in bench.predictions()] == ["1", "2", "3"]
+    assert [answer_of(p) for p in bench.predictions()] == ["1", "2", "3"]
 
 
 # ---------------------------------------------------------------- what is written
@@ -342,7 +343,7 @@ class Odd(Method):
     bench.run(rounds(1, ["a"]))
     (line,) = bench.predictions()
     assert line.error
-    assert line.answer is None
+    assert answer_of(line) is None
 
 
 def test_numbers_that_a_method_measured_are_in_its_prediction(bench: Bench) -> None:
@@ -388,7 +389,7 @@ class Busy(Method):
 """
     )
     bench.run(rounds(1, [f"q{i}" for i in range(20)]), engine=EngineSettings(name="none", max_in_flight=4))
-    assert bench.predictions()[-1].answer == "4"
+    assert answer_of(bench.predictions()[-1]) == "4"
 
 
 def test_environment_is_on_record(bench: Bench) -> None:

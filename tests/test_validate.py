@@ -33,8 +33,6 @@ def prediction(probe: str, trial: int = 0, retrieved: tuple[str, ...] = ("d0",))
         trial=trial,
         response="It is in the kitchen.",
         reasoning=None,
-        answer="kitchen",
-        parse="lenient",
         finish_reason="stop",
         retrieved=[Retrieved(id=d, score=1.5, rank=rank) for rank, d in enumerate(retrieved, 1)],
         usage=Usage(prompt=12, completion=3, calls=1),

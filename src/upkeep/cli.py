@@ -175,9 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     validate = command("validate", _validate, "check predictions, a manifest, a cell, a dataset or a card")
     validate.add_argument("path", type=Path)
 
-    new = command(
-        "new", _new, "start a method, a dataset, a model, a paper or a suite of your own, which works at once"
-    )
+    new = command("new", _new, "start a method, dataset, model, paper or suite of your own, which works at once")
     new.add_argument("what", choices=["method", "dataset", "model", "paper", "suite"])
     new.add_argument(
         "name", help="of it; or where a model is: a folder, ORG/NAME[@REVISION] of a hub, or the URL of a server"
