@@ -103,11 +103,17 @@ def read_card(path: Path) -> dict[str, ModelSpec]:
             raise UpkeepError(
                 "a preset has the weights of its card",
                 where=where,
+                expected=f"none of {', '.join(WEIGHTS)}",
                 found=", ".join(fixed),
                 remedy="other weights are another model: give them a folder of their own",
             )
         if alone and "sampling" not in changes:
-            raise UpkeepError("a preset without `sampling`, and its card has none", where=where, remedy="add it")
+            raise UpkeepError(
+                "nothing says how this preset is decoded",
+                where=where,
+                expected="`sampling`, for its card has none",
+                remedy="add it here, or to the card",
+            )
         models[f"{path.parent.name}-{name}"] = _spec(merged(own, changes), where)
     return models
 
@@ -134,11 +140,17 @@ def _check_endpoint(where: Path | str, spec: ModelSpec) -> None:
             "half an endpoint",
             where=where,
             expected="`source: endpoint`, `engine: endpoint` and `endpoint: ...`, or none of them",
+            remedy="add what is missing, or remove the others",
         )
     if spec.endpoint is None:
         return
     if spec.role != "generator" or spec.gpus:
-        raise UpkeepError("an endpoint generates, on no GPU of ours", where=where, expected="no `role`, no `gpus`")
+        raise UpkeepError(
+            "an endpoint generates, on no GPU of ours",
+            where=where,
+            expected="no `role`, no `gpus`",
+            remedy="remove these",
+        )
     url = urlsplit(spec.location)
     local = url.hostname in ("localhost", "127.0.0.1", "::1")
     plain = url.scheme == "http" and (local or spec.endpoint.key is None)
@@ -148,10 +160,12 @@ def _check_endpoint(where: Path | str, spec: ModelSpec) -> None:
             where=where,
             expected="https://host/path (http:// on this machine, or where no key is sent), nothing secret in it",
             found=url.hostname or spec.location,
+            remedy="mend `location`; a key is named by `endpoint.key`",
         )
     if taken := sorted(RESERVED_FIELDS & spec.endpoint.fields.keys()):
         raise UpkeepError(
             f"`endpoint.fields` may not hold {', '.join(taken)}",
             where=where,
+            expected="what has no field of its own in the card",
             remedy="set these by the card's own fields",
         )
