@@ -161,7 +161,7 @@ def suite(root: Path, name: str, *cells: Cell) -> Catalog:
 
 def add_model(root: Path, name: str, **fields: Any) -> None:
     told = {"label": name, "summary": name, "source": "hub", "location": "a/b", "revision": "1", "context_length": 4000}
-    (root / "models" / name).mkdir()
+    (root / "models" / name).mkdir(exist_ok=True)
     (root / "models" / name / "model.yaml").write_text(yaml.safe_dump(told | fields))
 
 
