@@ -50,8 +50,6 @@ def write(path: Path, predictions: int) -> Answers:
                 trial=0,
                 response="The kitchen.",
                 reasoning=None,
-                answer="kitchen",
-                parse="whole",
                 finish_reason="stop",
                 retrieved=[Retrieved(id=d, score=round(rng.random(), 6), rank=r) for r, d in enumerate(ids, 1)],
                 usage=Usage(prompt=60_000, completion=5, calls=1),
