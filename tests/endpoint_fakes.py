@@ -223,4 +223,6 @@ def write_card(root: Path, url: str, more: str = "") -> None:
     lines += [line for line in ("timeout_s: 5", "retries: 3") if line.partition(":")[0] not in given]
     indented = "\n".join(f"  {line}" for line in lines)
     text = CARD.format(url=url, name=NAME, variable=VARIABLE, more=indented)
-    (root / f"models/{MODEL}/model.yaml").write_text(text)
+    card = root / f"models/{MODEL}/model.yaml"
+    card.parent.mkdir(parents=True, exist_ok=True)
+    card.write_text(text)

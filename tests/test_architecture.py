@@ -18,6 +18,7 @@ SPEC.loader.exec_module(drawn)
 
 LONG = {
     "building.store",
+    "catalog",
     "cli",
     "contract",
     "datasets.evolveqa.steps",
