@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import threading
 import time
 import zlib
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from conftest import ROOT
 from host_fakes import make_repository, write_toy
 from upkeep.catalog import Catalog, Cell
 
@@ -204,6 +206,7 @@ def make_endpoint_repository(root: Path, url: str, more: str = "", budget: str =
     make_repository(root, trials=trials)
     dataset = root / "datasets/toy/dataset.yaml"
     dataset.write_text(dataset.read_text().replace("prompt: short", "prompt: oaks_babi"))
+    shutil.copy(ROOT / "papers/oaks/prompts/oaks_babi.yaml", root / "papers/toy/prompts")
     granted = f"{MODEL}: {budget}" if budget else ""
     (root / "config/config.yaml").write_text(f"{{runtime: process, budget: {{{granted}}}}}")
     for place in ("methods/ask", f"models/{MODEL}"):

@@ -15,7 +15,7 @@ import pytest
 from conftest import CACHE, ROOT, copy_repository
 from test_scoring import line, write_cell
 from upkeep.building.content import PARTS
-from upkeep.catalog import Catalog
+from upkeep.catalog import Catalog, Cell
 from upkeep.contract import ContextUse, DatasetCard, Prediction, Retrieved
 from upkeep.integrity import fingerprint, write_sealed
 from upkeep.layout import Layout
@@ -181,9 +181,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for dataset in {cell.dataset for cell in cells}:
         write_dataset(root, dataset)
     for cell in cells:
-        replies = [reply(cell.dataset, f"{cell.method}/{cell.variant}", n) for n in range(QUESTIONS)]
-        write_cell(Layout(catalog.results).cell(cell), replies)
+        answer(root, cell, f"{cell.method}/{cell.variant}")
     return root
+
+
+def answer(root: Path, cell: Cell, method: str) -> None:
+    """Publish a cell that answers as a method does."""
+    replies = [reply(cell.dataset, method, n) for n in range(QUESTIONS)]
+    write_cell(Layout(root / "results").cell(cell), replies, cell=cell)
 
 
 def test_methods_that_differ_for_the_right_reasons_are_seen_to(finished: Path) -> None:
@@ -201,9 +206,8 @@ def test_a_cell_that_was_not_run_ends_the_table_without_a_traceback(finished: Pa
 
 def test_methods_that_do_not_differ_are_seen_not_to(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, root := tmp_path / "root")
-    for cell in (root / "results/cells").glob("*/closed_book/default/pico"):
-        shutil.rmtree(cell)
-        shutil.copytree(cell.parents[2] / "oracle/default/pico", cell)
+    for folder in (root / "results/cells").glob("*/closed_book/default/pico"):
+        answer(root, Cell.parse(folder.relative_to(root / "results/cells").as_posix()), "oracle/default")
     status, found = start("sense", "--root", root)
     assert status == 1
     above = [row for row in found if "`oracle` above `closed_book`" in row[0]]

@@ -16,7 +16,7 @@ import yaml
 import evolveqa
 import oaks_babi
 from conftest import ROOT
-from host_fakes import make_repository
+from host_fakes import make_repository, write_toy
 from upkeep.building import store
 from upkeep.building.build import build_dataset, builder, code
 from upkeep.building.builders import oaks_release
@@ -292,6 +292,7 @@ def test_scores_are_stale_by_the_cards_of_their_own_datasets_alone(tmp_path: Pat
         card.write_text(yaml.safe_dump(fields | {"variants": {"full": full, "other": other}}))
         return Basis(Catalog(tmp_path), "mini").made_of()
 
+    write_toy(Catalog(tmp_path))
     before = made_of({}, {})
     assert made_of({}, {"label": "Another", "metrics": "oaks"}) == before
-    assert made_of({"label": "Another"}, {})["cards"] != before["cards"]
+    assert made_of({"label": "Another"}, {})["toy"] != before["toy"]

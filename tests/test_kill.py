@@ -126,6 +126,7 @@ def test_real_engine_that_was_killed_ends_with_the_same_bytes(
     shutil.copytree(built, root)
     dataset = root / "datasets/toy/dataset.yaml"
     dataset.write_text(dataset.read_text().replace("prompt: short", "prompt: oaks_babi"))
+    shutil.copy(REPOSITORY / "papers/oaks/prompts/oaks_babi.yaml", root / "papers/toy/prompts")
     folder = root / "methods" / Cell.parse(cell).method
     shutil.copytree(REPOSITORY / "methods" / folder.name, folder)
     card = folder / "method.yaml"

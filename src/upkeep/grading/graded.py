@@ -73,8 +73,8 @@ class Graded:
     """The most documents that any prediction retrieved; 0 for a method without retrieval."""
 
     def with_key(self, key: Key, trials: int) -> pl.DataFrame:
-        """VERDICTS beside the columns of `Key.probes`, in the same order."""
-        return _expected(key, trials).hstack(self.rows.drop("probe_id", "trial"))
+        """VERDICTS beside the columns of `Key.probes` but for the options, in the same order."""
+        return _expected(key, trials).drop("options").hstack(self.rows.drop("probe_id", "trial"))
 
 
 class _Hit(Struct, gc=False):
