@@ -695,7 +695,7 @@ def invalid_utf8(_p: dict[str, Any], probe: Probe) -> None:
 
 @attack
 def duplicate_keys(_p: dict[str, Any], probe: Probe) -> None:
-    lie(json.dumps(prediction(probe.id)).encode()[:-1] + b', "answer": "two faces"}\n')
+    lie(json.dumps(prediction(probe.id)).encode()[:-1] + b', "response": "two faces"}\n')
 
 
 @attack
