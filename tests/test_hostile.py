@@ -162,7 +162,7 @@ CASES = {
     "error_of_1_mb": refused("an error's text of 1 MB of escape sequences", "field `error`: wrong value"),
     "escape_sequences": refused("escape sequences in an id", r"unknown probe(.|\n)*x1b\]0;owned"),
     "invalid_utf8": refused("invalid UTF-8", "invalid UTF-8 at byte"),
-    "duplicate_keys": refused("a key twice in a line", "field `answer` is there twice"),
+    "duplicate_keys": refused("a key twice in a line", "field `response` is there twice"),
     "nesting": refused("nesting without end", "field `probe_id`: wrong type"),
     "same_probe_twice": refused("the same probe twice", "a second line for probe 'a0@0'"),
 }  # fmt: skip
