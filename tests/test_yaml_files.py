@@ -219,7 +219,7 @@ def test_every_yaml_file_of_the_repository_is_read_as_yaml_is() -> None:
     found = [
         p for folder in ("methods", "datasets", "models", "config", "papers") for p in ROOT.glob(f"{folder}/**/*.yaml")
     ]
-    assert len(found) > 100
+    assert len(found) > 80
     for path in found:
         assert load(path) == yaml.safe_load(path.read_bytes()), path
 
