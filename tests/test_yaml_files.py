@@ -17,6 +17,7 @@ from conftest import ROOT
 from upkeep import cli
 from upkeep.contract import DatasetFamily
 from upkeep.errors import UpkeepError
+from upkeep.families import read_family
 from upkeep.yaml_files import CARD, INPUT, MAX_DEPTH, load, read_yaml
 
 CPU_S = 2.0
@@ -212,7 +213,7 @@ def test_what_is_no_small_file_is_refused_without_waiting(what: str, tmp_path: P
 
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to(ROOT / "datasets/prelude/dataset.yaml")
-    assert read_yaml(tmp_path / "link.yaml", DatasetFamily).paper == "prelude"
+    assert {spec.paper for spec in read_family(tmp_path / "link.yaml").values()} == {"prelude"}
 
 
 def test_every_yaml_file_of_the_repository_is_read_as_yaml_is() -> None:
