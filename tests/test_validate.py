@@ -107,7 +107,7 @@ MALFORMED = {
     "trial out of range": (changed(BASE, trial=1), "field `trial`: no such trial", "0 to 0"),
     "unknown field": (changed(BASE, note="x"), "field `note` is unknown", "schema"),
     "unknown nested field": (changed(BASE, usage={"prmpt": 1}), "field `usage.prmpt` is unknown", "schema"),
-    "missing field": (without(BASE, "answer"), "field `answer` is missing", "schema"),
+    "missing field": (without(BASE, "response"), "field `response` is missing", "schema"),
     "value beyond all numbers": (
         changed(BASE, values={"a": 1}).replace(b'{"a": 1}', b'{"a": 1e999}'),
         "field `values",
@@ -116,7 +116,7 @@ MALFORMED = {
     "value that is no number": (changed(BASE, values={"a": "1"}), "field `values", "float"),
     "value without a name": (changed(BASE, values={"": 1}), "in `$.values`", None),
     "too many values": (changed(BASE, values={str(n): 0 for n in range(65)}), "field `values", "<= 64"),
-    "unknown choice": (changed(BASE, parse="guess"), "field `parse`", "Invalid enum value 'guess'"),
+    "unknown choice": (changed(BASE, finish_reason="guess"), "field `finish_reason`", "Invalid enum value 'guess'"),
     "null answer key": (changed(BASE, probe_id=None), "field `probe_id`: wrong type", "str"),
     "unknown probe": (changed(BASE, probe_id="q9@9"), "field `probe_id`: unknown probe", "'q9@9'"),
     "duplicate": (lines()[1], "a second line for probe 'q1@0', trial 0", "the first one is line 2"),
@@ -142,7 +142,7 @@ MALFORMED = {
     ),
     "rank gap": (changed(BASE, retrieved=[{"id": "d0", "score": 1, "rank": 2}]), "ranks must count up from 1", "1"),
     "deep nesting": (b'{"retrieved":' + b"[" * 100_000 + b"\n", "field `retrieved[0]`", "object"),
-    "long answer": (changed(BASE, answer="x" * 100_001), "field `answer`: wrong value", "length <= 100000"),
+    "long error": (changed(BASE, error="x" * 10_001), "field `error`: wrong value", "length <= 10000"),
 }
 
 
