@@ -23,13 +23,14 @@ import yaml
 from shared import contents, copy
 
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Prediction
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
 from upkeep.gateway.calls import Calls
 from upkeep.images.environments import ensure_environment
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.weights import find
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ import msgspec
 import torch
 
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell.prompts import Prompt, fit
 from upkeep.contract import Prediction
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.pico import build_world
-from upkeep.serving.pico.evaluate import Model, evidence
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "models" / "pico"))
+from recipe.evaluate import Model, evidence  # noqa: E402
+from recipe.inputs import build_world  # noqa: E402
+
 DATASETS = ("evowiki_mini", "imprint_code_mini", "imprint_news_mini", "evolveqa_aws_mini", "evolveqa_aws_control_mini")
 MODELS = ("pico", "pico-vllm")
 

@@ -23,8 +23,9 @@ import msgspec
 from upkeep.cell import wire
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
-from upkeep.gateway.cells import SOCKET, Gateway, Load
+from upkeep.gateway.cells import Gateway
 from upkeep.gateway.record import Replies, key_of
+from upkeep.gateway.upstream import SOCKET, Load
 
 ENGINE = {"weights": "benchmark"}
 READY = wire.Ready("counting", "1", 10**9, {"engine": "counting"})

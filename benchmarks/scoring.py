@@ -26,11 +26,9 @@ import msgspec
 import polars as pl
 
 from upkeep.building.content import PARTS
-from upkeep.catalog import Cell
 from upkeep.contract import (
     ContextUse,
     DatasetCard,
-    DatasetSpec,
     Environment,
     Manifest,
     Prediction,
@@ -39,8 +37,11 @@ from upkeep.contract import (
 )
 from upkeep.grading.graded import Graded, grade_cell
 from upkeep.grading.key import key_in
+from upkeep.grading.metric_families import read_family
+from upkeep.grading.resampling import Draws
 from upkeep.grading.score import Identity, score_cell
 from upkeep.integrity import fingerprint, verify_folder, write_sealed
+from upkeep.jobs import Cell
 
 QUESTIONS, INTERVALS, RETRIEVED = 100, 65, 30
 CELL = Cell("oaks_babi", "rag_dense", "k30", "synthetic")
@@ -59,7 +60,9 @@ def make_dataset(folder: Path, streams: int) -> None:
             for q in range(QUESTIONS):
                 phase = sum(c <= t for c in changes[q])
                 probe = f"s{s:02}_q{q:03}@{t}"
-                probes.append({"probe_id": probe, "question_id": f"s{s:02}_q{q:03}", "position": t})
+                probes.append(
+                    {"probe_id": probe, "question_id": f"s{s:02}_q{q:03}", "stream": f"s{s:02}", "position": t}
+                )
                 evidence = [f"s{s:02}_c{c:03}" for c in changes[q] if c <= t]
                 gold.append(
                     {
@@ -80,6 +83,9 @@ def make_dataset(folder: Path, streams: int) -> None:
     pl.DataFrame(gold, schema_overrides={"phase": pl.Int32, "outdated": pl.List(pl.String)}).write_parquet(
         folder / "gold.parquet"
     )
+    places = [(f"s{s:02}", t, 2000) for s in range(streams) for t in range(INTERVALS)]
+    documents = pl.DataFrame(places, {"stream": pl.String, "position": pl.Int32, "tokens": pl.Int32}, orient="row")
+    documents.write_parquet(folder / "documents.parquet")
     card = DatasetCard(
         dataset="oaks_babi",
         label="synthetic",
@@ -95,7 +101,7 @@ def make_dataset(folder: Path, streams: int) -> None:
         statistics={},
         stands_for=None,
         content=dict.fromkeys(PARTS, "0" * 64),
-        files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
+        files={path.name: fingerprint(path) for path in folder.glob("*.parquet")},
     )
     write_sealed(folder / "card.json", card)
 
@@ -161,24 +167,17 @@ def make_cell(dataset: Path, folder: Path, count: int | None = None) -> None:
 
 
 def score(dataset: Path, cell: Path) -> int:
-    spec = DatasetSpec(
-        label="",
-        summary="",
-        paper="oaks",
-        source="",
-        licence="",
-        prompt="",
-        equivalence="short_answer",
-        metrics="oaks",
-    )
-    identity = Identity("RAG", "synthetic", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi", True)
+    family = read_family(Path(__file__).resolve().parents[1] / "papers/oaks/metrics.py")
+    names = ("RAG", "synthetic", "rag_dense", "", (("k", "30"),), "oaks_babi", "oaks_babi")
+    identity = Identity(*names, "release", "", True)
     key, manifest = key_in(dataset, "short_answer", "## Answer:"), verify_folder(cell)
+    draws = Draws(CELL.dataset, key.probes["question_id"])
     paths = sorted(_verdicts(cell).glob("*"))
     found = (Graded(pl.read_parquet(path), RETRIEVED) for path in paths) if paths else [grade_it(dataset, cell)]
     count = 0
     for verdicts in found:
         count += len(verdicts.rows)
-        assert len(score_cell(verdicts, manifest, CELL, identity, key, spec)) == 85
+        assert len(score_cell(verdicts, manifest, CELL, identity, key, family, draws).rows) == 165
     return count
 
 
@@ -207,7 +206,8 @@ def _verdicts(cell: Path) -> Path:
 
 
 def validate(dataset: Path, cell: Path) -> int:
-    from upkeep.validate import Answers, check_file
+    from upkeep.record_files import check_file
+    from upkeep.scope import Answers
 
     probes = pl.read_parquet(dataset / "probes.parquet", columns=["probe_id"])["probe_id"].to_list()
     trials = verify_folder(cell).trials

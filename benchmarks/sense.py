@@ -22,12 +22,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Prediction
 from upkeep.errors import UpkeepError
 from upkeep.grading.graded import graded
 from upkeep.grading.key import read_key
 from upkeep.integrity import verify_folder
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,11 +18,12 @@ import yaml
 
 from upkeep.batches import batches
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.execution.batch import run_batch
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]

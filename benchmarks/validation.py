@@ -24,8 +24,9 @@ import jsonschema
 import msgspec
 
 from upkeep.contract import ContextUse, Measured, Prediction, Retrieved, Usage
+from upkeep.record_files import check_file
 from upkeep.schemas import schema
-from upkeep.validate import Answers, check_file
+from upkeep.scope import Answers
 
 STREAMS, INTERVALS, RETRIEVED, SAMPLE = 12, 65, 30, 4000
 

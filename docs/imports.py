@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
-COMMANDS = frozenset({"__main__", "cli", "new", "pico", "schemas", "workflow"})
+COMMANDS = frozenset({"__main__", "cli", "new", "schemas", "workflow"})
 PLACE = re.compile(r"(?<=<!-- drawn by docs/imports.py -->\n).*?(?=<!-- end -->)", re.S)
 
 

@@ -18,8 +18,8 @@ import yaml
 from tests import cluster
 
 from upkeep.catalog import Catalog
+from upkeep.images.docker import Client
 from upkeep.images.environments import ensure_environment
-from upkeep.images.images import Client
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -174,7 +174,21 @@ NEEDED = {
 """Marks of tests that need what a bare machine lacks, and what says that it is missing: nothing else leaves one out."""
 
 
-LONGEST = ("test_end_to_end", "test_plan", "test_run", "test_benchmarks", "test_runner", "test_reading", "test_pico")
+LONGEST = (
+    "test_end_to_end",
+    "test_slurm",
+    "test_benchmarks",
+    "test_damage",
+    "test_apptainer",
+    "test_hostile",
+    "test_trained_models",
+    "test_replay",
+    "test_plan",
+    "test_run",
+    "test_runner",
+    "test_reading",
+    "test_pico",
+)
 """Files that begin first, the longest first: a file stays with one worker, and the last one to end is waited for."""
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from conftest import ROOT
 from host_fakes import make_repository, write_toy
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
+from upkeep.jobs import Cell
 
 KEY = "sk-secret-0123456789abcdef"
 VARIABLE = "FAKE_ENDPOINT_KEY"

@@ -25,14 +25,15 @@ import msgspec
 import psutil
 
 from host_fakes import ScriptedRuntime, write_toy
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.execution import supervise
+from upkeep.execution import job as supervised
 from upkeep.execution.detection import detect
 from upkeep.execution.supervise import run_cell
 from upkeep.execution.watch import Limits
 from upkeep.files import hash_file
 from upkeep.integrity import verify_folder
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 HERE = Path(__file__).resolve().parent
@@ -156,7 +157,7 @@ class Repository:
             minutes_s: what the cell's MINUTES last, in seconds.
         """
         cell = Cell("toy", "hostile_program" if attack in PROGRAM else "hostile", attack, "none")
-        supervise.MINUTE_S = minutes_s / MINUTES
+        supervised.MINUTE_S = minutes_s / MINUTES
         found = Trial(attack=attack, published=False, text="")
         clock = time.monotonic()
         with self._listened(found), self._beside(found) if beside else _nothing():
@@ -186,7 +187,7 @@ class Repository:
         found.harm += [
             f"changed: {name}" for name in self.before.keys() | now if self.before.get(name) != now.get(name)
         ]
-        supervise.MINUTE_S = 60.0
+        supervised.MINUTE_S = 60.0
         try:
             manifest = run_cell(self.catalog, cell, force=True, runtime=ScriptedRuntime(), retries=0)
         except BaseException as error:

@@ -16,13 +16,14 @@ import pytest
 
 from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training, write_toy
 from upkeep import cli
-from upkeep.catalog import Catalog, Cell, Training
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
 from upkeep.files import hash_file
-from upkeep.images.images import ImageRecord
+from upkeep.images.records import ImageRecord
 from upkeep.integrity import write_sealed
+from upkeep.jobs import Cell, Training
 from upkeep.report.edits import files_of
 from upkeep.workflow import Workflow
 
@@ -43,7 +44,7 @@ TABLES = """
 label: Toy
 citation: "A toy."
 tables:
-  - {id: table_1, title: Table 1, caption: c, where: {metric: accuracy}, rows: [model], extend: [model],
+  - {id: table_1, title: Table 1, caption: c, where: {metric: accuracy}, rows: [model],
      stub: [{field: model, heading: Model}], columns: [{Toy: {dataset: toy, method: echo}}]}
 """
 CLAIMS = """
@@ -82,7 +83,9 @@ def make(root: Path, text: str) -> None:
         (root / name).write_text(content)
     dataset = root / "datasets/toy/dataset.yaml"
     dataset.write_text(
-        dataset.read_text().replace("exact", "short_answer").replace("metrics: none", "metrics: answers")
+        dataset.read_text()
+        .replace("exact", "short_answer")
+        .replace("metrics: none", "metrics: answers, provenance: release")
     )
     for method in ("echo", "trainer"):
         card = root / f"methods/{method}/method.yaml"

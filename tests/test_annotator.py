@@ -19,12 +19,14 @@ from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, fake_endpoint, ma
 from upkeep.building import assistant, store
 from upkeep.building.annotator import hire
 from upkeep.building.assistant import Step
+from upkeep.building.context import Context
 from upkeep.building.embedding import embed
 from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway.endpoints import client as client_module
+from upkeep.gateway.endpoints import pace
 
 
 class Text(msgspec.Struct):
@@ -52,7 +54,7 @@ def says(content: str) -> str:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
-    monkeypatch.setattr(client_module, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(pace, "BACKOFF_S", 0.001)
     monkeypatch.setattr(client_module, "GRACE_S", 0.2)
 
 
@@ -67,9 +69,9 @@ def catalog(tmp_path: Path, server: FakeEndpoint) -> Catalog:
     return make_endpoint_repository(tmp_path, server.url)
 
 
-def context(catalog: Catalog, policy: str = "skip") -> store.Context:
+def context(catalog: Catalog, policy: str = "skip") -> Context:
     where = catalog.root / "datasets/toy/dataset.yaml"
-    return store.Context("toy", catalog.dataset("toy"), where, catalog, Faults({"unread_reply": policy}, where))
+    return Context("toy", catalog.dataset("toy"), where, catalog, Faults({"unread_reply": policy}, where))
 
 
 def test_a_reply_is_asked_for_once_and_kept_for_every_later_build(catalog: Catalog, server: FakeEndpoint) -> None:
@@ -167,7 +169,7 @@ def test_a_damaged_file_of_replies_is_named(catalog: Catalog) -> None:
 def test_an_embedder_is_no_assistant(repository: Path) -> None:
     catalog = Catalog(repository)
     where = repository / "datasets/oaks_babi/dataset.yaml"
-    given = store.Context("oaks_babi_mini", catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
+    given = Context("oaks_babi_mini", catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
     with pytest.raises(UpkeepError, match="embedder"):
         hire(given, "minilm")
 
@@ -180,8 +182,8 @@ def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_
     catalog = Catalog(repository)
     where = repository / "datasets/oaks_babi/dataset.yaml"
 
-    def given(name: str) -> store.Context:
-        return store.Context(name, catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
+    def given(name: str) -> Context:
+        return Context(name, catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
 
     step = Step("free", str, lambda one: one.text, sampling=Sampling(max_tokens=8))
     texts = [Text("Where is the lamp?"), Text("Who has it?"), Text("x")]
@@ -205,7 +207,7 @@ def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_
 def test_the_builtin_vectors_are_the_same_each_time_and_find_the_nearer_text(repository: Path) -> None:
     catalog = Catalog(repository)
     where = repository / "datasets/oaks_babi/dataset.yaml"
-    given = store.Context("oaks_babi_mini", catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
+    given = Context("oaks_babi_mini", catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
     texts = ["the storage service has a new limit", "a new limit of the storage service", "outbreak in the north", "!?"]
     vectors = embed(given, "lsa", texts)
     assert np.array_equal(vectors, embed(given, "lsa", texts))

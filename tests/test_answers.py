@@ -31,6 +31,7 @@ def key(folder: Path, name: str = "contains") -> Key:
         {
             "probe_id": ids,
             "question_id": [p[0] for p in PROBES],
+            "stream": "s",
             "position": 0,
             "form": [p[1] for p in PROBES],
             "options": None,
@@ -49,6 +50,8 @@ def key(folder: Path, name: str = "contains") -> Key:
         },
         schema_overrides={"phase": pl.Int32, "answers": texts, "outdated": texts, "evidence": texts},
     ).write_parquet(folder / "gold.parquet")
+    documents = pl.DataFrame({"stream": ["s"], "position": [0], "tokens": [1]}, schema_overrides={"position": pl.Int32})
+    documents.write_parquet(folder / "documents.parquet")
     card = DatasetCard(
         dataset="d",
         label="",
@@ -79,6 +82,8 @@ def graded(folder: Path, given: dict[str, str | None], name: str = "contains") -
             "parse": ["none" if answer is None else "marker" for answer in given.values()],
             "failed": False,
             "rank": None,
+            "prompt_tokens": 10,
+            "completion_tokens": 1,
         },
         schema_overrides={"trial": pl.Int32, "rank": pl.Int32, "answer": pl.String},
     )

@@ -20,7 +20,7 @@ from conftest import CACHE, ROOT, copy_repository
 from ordinary_user import OrdinaryUser, ordinary_user
 from test_runtimes import RECORD
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution import detection
@@ -29,8 +29,9 @@ from upkeep.execution.fetch import fetch
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.supervise import run_cell
 from upkeep.files import hash_file
-from upkeep.images import sif
-from upkeep.images.sif import Client
+from upkeep.images import apptainer, sif_bases, sif_files
+from upkeep.images.apptainer import Client
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 __all__ = ["ordinary_user"]
@@ -122,7 +123,7 @@ def test_where_control_groups_are_delegated_they_bound_memory_and_processes(laun
 def test_a_setting_of_the_host_that_opens_containers_reaches_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINERENV_HF_TOKEN", "HF_TOKEN", "APPTAINER_NO_MOUNT"):
         monkeypatch.setenv(name, "x")
-    assert not [name for name, value in sif.environment({}).items() if value == "x"]
+    assert not [name for name, value in apptainer.environment({}).items() if value == "x"]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +151,8 @@ def test_apptainer_that_cannot_cut_the_network_is_refused_and_never_used_with_it
     monkeypatch.setenv("UPKEEP_APPTAINER", str(refuses))
     monkeypatch.setenv("UPKEEP_RUNTIME", "apptainer")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(sif, "_mksquashfs", lambda: "mksquashfs")
-    monkeypatch.setattr(sif, "squash", lambda *_, **__: None)
+    monkeypatch.setattr(apptainer, "mksquashfs", lambda: "mksquashfs")
+    monkeypatch.setattr(apptainer, "squash", lambda *_, **__: None)
     with pytest.raises(UpkeepError, match="no network namespace for this user"):
         detection.detect(Catalog(ROOT))
 
@@ -170,14 +171,14 @@ def test_apptainer_that_cannot_cut_the_network_is_refused_and_never_used_with_it
     ],
 )
 def test_a_base_image_is_pulled_by_its_digest(name: str, pulled: str) -> None:
-    assert sif._pullable(name) == pulled
+    assert sif_bases._pullable(name) == pulled
 
 
 @pytest.mark.parametrize(("name", "source"), [("b.sif", "{}"), ("b.tar", "docker-archive:{}"), ("folder", "{}")])
 def test_a_base_image_that_the_configuration_names_is_known_by_what_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str
 ) -> None:
-    def base(top: str, content: str) -> sif.Base:
+    def base(top: str, content: str) -> sif_bases.Base:
         path = tmp_path / top / name
         path.parent.mkdir()
         if name == "folder":
@@ -187,7 +188,7 @@ def test_a_base_image_that_the_configuration_names_is_known_by_what_it_holds(
         else:
             path.write_text(content)
         monkeypatch.setenv("UPKEEP_BASE_IMAGE", str(path))
-        found = sif.base_at_hand(Catalog(ROOT), "base")
+        found = sif_bases.base_at_hand(Catalog(ROOT), "base")
         assert found is not None and found.source == source.format(path)
         return found
 
@@ -206,27 +207,27 @@ def folder(tmp_path: Path) -> Path:
 def test_the_same_files_make_the_same_image_at_any_time(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sif.write_sif(folder, tmp_path / "one.sif", "ab" * 32)
+    sif_files.write_sif(folder, tmp_path / "one.sif", "ab" * 32)
     os.utime(folder / "opt" / "file", (1, 1))
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
-    sif.write_sif(folder, tmp_path / "two.sif", "ab" * 32)
+    sif_files.write_sif(folder, tmp_path / "two.sif", "ab" * 32)
     assert (tmp_path / "one.sif").read_bytes() == (tmp_path / "two.sif").read_bytes()
     (folder / "opt" / "file").write_text("changed")
-    sif.write_sif(folder, tmp_path / "three.sif", "ab" * 32)
+    sif_files.write_sif(folder, tmp_path / "three.sif", "ab" * 32)
     assert (tmp_path / "three.sif").read_bytes() != (tmp_path / "two.sif").read_bytes()
 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     (tmp_path / "partial").write_bytes(b"x" * 5000)
-    sif.seal(tmp_path / "partial", tmp_path / "image.sif")
+    sif_files.seal(tmp_path / "partial", tmp_path / "image.sif")
     return tmp_path / "image.sif"
 
 
 def test_a_file_that_was_copied_whole_is_what_was_built(image: Path) -> None:
-    first = sif.sealed(image)
+    first = sif_files.sealed(image)
     os.utime(image)
-    assert sif.sealed(image) == first
+    assert sif_files.sealed(image) == first
     assert first is not None and first.sha256 == hash_file(image)
 
 
@@ -234,12 +235,12 @@ def test_a_file_that_was_copied_whole_is_what_was_built(image: Path) -> None:
 def test_a_file_that_is_not_what_was_built_is_refused_with_a_remedy(image: Path, content: bytes) -> None:
     image.write_bytes(content)
     with pytest.raises(UpkeepError, match=f"remove it \\({image}\\)"):
-        sif.sealed(image)
+        sif_files.sealed(image)
 
 
 def test_a_file_without_its_seal_is_not_there_yet(image: Path) -> None:
     image.with_name("image.sif.json").unlink()
-    assert sif.sealed(image) is None
+    assert sif_files.sealed(image) is None
 
 
 # ---------------------------------------------------------------- real containers
@@ -249,7 +250,8 @@ import json, os, sys, tempfile, textwrap
 from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
-from upkeep.images import sif
+from upkeep.errors import UpkeepError
+from upkeep.images import sif_bases, sif_files
 from upkeep.execution.detection import detect
 from upkeep.execution.runtimes import Launch
 
@@ -518,7 +520,7 @@ def with_files(*paths):
         (cache / name).mkdir(parents=True)
     (cache / "wheels").symlink_to(catalog.cache / "wheels")
     for path in paths:
-        for file in (path, sif._seal_of(path), catalog.cache / "images" / f"{path.name}.json"):
+        for file in (path, sif_files._seal_of(path), catalog.cache / "images" / f"{path.name}.json"):
             if file.exists():
                 shutil.copy2(file, cache / file.relative_to(catalog.cache))
     os.environ["UPKEEP_CACHE"] = str(cache)
@@ -526,7 +528,7 @@ def with_files(*paths):
     anew.catalog.results = folder / "results"
     return anew
 
-base = Path(sif.base_at_hand(catalog, "base").source)
+base = Path(sif_bases.base_at_hand(catalog, "base").source)
 """
 
 
@@ -550,7 +552,7 @@ with files[0].open("r+b") as file:
     file.truncate(10_000_000)
 try:
     anew.prepare("null", "base")
-except sif.UpkeepError as error:
+except UpkeepError as error:
     answer = [str(error), str(files[0]), anew.catalog.cache == folder / "cache"]
 shutil.rmtree(folder)
 """
@@ -567,7 +569,8 @@ CELLS = [
 RUN = """
 import sys
 from pathlib import Path
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
+from upkeep.jobs import Cell
 from upkeep.building.build import build_dataset
 from upkeep.execution.supervise import run_cell
 from upkeep.layout import Layout

@@ -15,9 +15,10 @@ import pytest
 from conftest import CACHE, ROOT, copy_repository
 from test_scoring import line, write_cell
 from upkeep.building.content import PARTS
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import ContextUse, DatasetCard, Prediction, Retrieved
 from upkeep.integrity import fingerprint, write_sealed
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 FOLDER = ROOT / "benchmarks"
@@ -52,6 +53,8 @@ def number(text: str) -> float:
         ("validation", ["2000"], 3, (1, 2, 3)),
         ("scoring", ["--predictions", "1", "--streams", "1", "--cells", "2"], 4, (1, 3, 4, 5)),
         ("dag", ["--cells", "1"], 1, (0, 1, 2)),
+        ("rescoring", ["--cells", "3"], 1, (0, 1, 2, 3)),
+        ("claims", ["--papers", "evowiki"], 1, (1, 2, 3, 5)),
         ("record", ["--replies", "2000", "--probes", "20", "--intervals", "4"], 1, (0, 2, 4)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
         ("prefix", [*PREFIX, "the suite's order", "random order"], 2, (1, 2, 3, 4)),
@@ -122,9 +125,17 @@ def write_dataset(root: Path, name: str) -> None:
     ids = [f"q{n:02}@1" for n in range(QUESTIONS)]
     kinds = [list(KNOWN)[n % len(KNOWN)] for n in range(QUESTIONS)]
     choices = [["right", "old", "wrong"]] * QUESTIONS if name == "oaks_novel_changes" else [None] * QUESTIONS
-    pl.DataFrame({"document_id": ["d0", "d1"], "position": [0, 1]}).write_parquet(folder / "documents.parquet")
+    documents = {"document_id": ["d0", "d1"], "stream": "s", "position": [0, 1], "tokens": 1}
+    pl.DataFrame(documents).write_parquet(folder / "documents.parquet")
     pl.DataFrame(
-        {"probe_id": ids, "question_id": [id[:3] for id in ids], "position": 1, "form": "short", "options": choices},
+        {
+            "probe_id": ids,
+            "question_id": [id[:3] for id in ids],
+            "stream": "s",
+            "position": 1,
+            "form": "short",
+            "options": choices,
+        },
         schema_overrides={"options": pl.List(pl.String)},
     ).write_parquet(folder / "probes.parquet")
     pl.DataFrame(

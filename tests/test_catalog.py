@@ -12,11 +12,12 @@ import yaml
 
 from conftest import ROOT, copy_repository
 from upkeep import cli
-from upkeep.catalog import Catalog, Cell, TrainedModel, Training
+from upkeep.catalog import Catalog
 from upkeep.contract import CellChoice
 from upkeep.errors import UpkeepError
 from upkeep.identity import describe, plan_identity
-from upkeep.operations.validation import validate_path
+from upkeep.jobs import Cell, TrainedModel, Training
+from upkeep.operations.validate import validate_path
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,9 @@ def test_a_cell_has_four_names(text: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (("variants:", "variantz:"), ["method.yaml", "variantz"]),
+        (("variants:", "variantz:"), ["method.yaml", "variantz", "did you mean `variants`"]),
+        (("variants:", "colour: red\nvariants:"), ["`colour`", "the fields here and below are", "supervision"]),
+        (("label: Closed book", "label: 2024-01-01"), ["method.yaml", "$.label", "put it in quotes"]),
         (("label: Closed book", "label: 3"), ["method.yaml", "$.label"]),
         (("label: Closed book", "label: [unclosed"), ["method.yaml", "not readable as YAML"]),
         (("label: Closed book", "label: a\nlabel: b"), ["method.yaml:2", "`label`", "given twice", "lines 1 and 2"]),
@@ -237,6 +240,7 @@ def test_a_method_has_an_image_without_an_engine_and_each_of_its_models_one_of_i
         (("datasets: [oaks_babi_mini", "datasets: [oaks_baby_mini"), ["unknown dataset", "did you mean oaks_babi"]),
         (("methods: [", "methods: [closedbook, "), ["unknown method", "closed_book"]),
         (("methods: [", "methods: [rag_bm25/k999, "), ["no variant 'k999'", "methods/rag_bm25/method.yaml"]),
+        (("papers: []", "papers: [oask]"), ["unknown paper 'oask'", "did you mean oaks"]),
         (("models: [", "models: [tinny, "), ["unknown model", "tiny"]),
         (("models: [", "models: [gpt-4o, "), ["gpt-4o-evowiki, gpt-4o-prelude", "models/gpt-4o/model.yaml"]),
         (("models: [", "models: [tiny+rag_bm25.k5, "), ["trains no model", "tiny+rag_bm25.k5"]),
@@ -255,6 +259,28 @@ def test_an_unknown_name_in_a_suite_is_refused_with_the_suites_file(
         catalog.cells(catalog.suite("own"))
     for word in [f"{suite}: ", *words]:
         assert word in str(error.value)
+    with pytest.raises(UpkeepError) as told:
+        validate_path(suite)
+    assert str(told.value) == str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("card", "edit", "words"),
+    [
+        ("datasets/evowiki/dataset.yaml", ("prompt: evowiki", "prompt: evowikki"), ["unknown prompt 'evowikki'"]),
+        ("datasets/evowiki/dataset.yaml", ("metrics: evowiki", "metrics: evowikki"), ["unknown metrics 'evowikki'"]),
+        ("methods/rag_dense/method.yaml", ("embedder: ", "embedder: x-"), ["unknown model 'x-"]),
+    ],
+)
+def test_a_card_is_valid_where_all_that_it_names_is_there(
+    repository: Path, card: str, edit: tuple[str, str], words: list[str]
+) -> None:
+    path = repository / card
+    assert validate_path(path).startswith(f"{path.name}: a valid ")
+    path.write_text(path.read_text().replace(*edit))
+    with pytest.raises(UpkeepError) as error:
+        validate_path(path)
+    assert all(word in str(error.value) for word in words), error.value
 
 
 def test_a_suite_without_cells_has_none_to_list(

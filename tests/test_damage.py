@@ -38,7 +38,7 @@ from suite_fakes import (
 from upkeep.contract import DatasetCard, Manifest
 from upkeep.errors import UpkeepError
 from upkeep.grading.scores import ScoresRecord
-from upkeep.images.images import ImageRecord
+from upkeep.images.records import ImageRecord
 from upkeep.integrity import fingerprint, write_sealed
 from upkeep.layout import Layout
 from upkeep.weights import WeightsRecord
@@ -72,6 +72,7 @@ FILES = {
     "plan": f"results/plans/cells/{PLAIN}",
     "scores": "results/scores/scores.parquet",
     "scores and refusals": "results/scores/scores.json",
+    "resamples": "results/scores/resamples/toy/echo/a/m.npy",
     "suite": "config/suites/mini.yaml",
     "tables": "papers/toy/tables.yaml",
     "claims": "papers/toy/claims.yaml",
@@ -274,7 +275,7 @@ def test_no_damage_changes_a_number(
     path = copy / FILES[file]
     untouched = path.read_bytes()
     DAMAGES[damage](path, file, copy)
-    monkeypatch.setattr("upkeep.execution.supervise.detect", lambda _: ScriptedRuntime())
+    monkeypatch.setattr("upkeep.execution.job.detect", lambda _: ScriptedRuntime())
     said: list[tuple[str, int, str]] = []
 
     def call(*words: str, out: list[str] | None = None) -> int:
@@ -310,9 +311,9 @@ def test_no_damage_changes_a_number(
         workflow(copy)  # what `run` looks at before it starts anything
     except UpkeepError as error:
         said.append(("workflow", 1, str(error)))
-    monkeypatch.setattr("upkeep.execution.supervise.detect", lambda _: training(TRAINED_FILES))
+    monkeypatch.setattr("upkeep.execution.job.detect", lambda _: training(TRAINED_FILES))
     call("model", "train", TRAINING)
-    monkeypatch.setattr("upkeep.execution.supervise.detect", lambda _: ScriptedRuntime())
+    monkeypatch.setattr("upkeep.execution.job.detect", lambda _: ScriptedRuntime())
     for cell in (*CELLS, BEGUN):
         call("cell", cell)
     look()

@@ -21,10 +21,12 @@ import yaml
 
 import oaks_novel
 from conftest import ROOT, put_dataset, spec_of
-from upkeep.building import embedding, leaks, store, tokens
+from upkeep import normal_form
+from upkeep.building import assembling, checking, describing, embedding, leaks, store, tokens
+from upkeep.building.assembling import Built, Question, Stream
 from upkeep.building.build import build_dataset, describe
 from upkeep.building.content import PARTS, content
-from upkeep.building.store import Built, Question, Stream, validate
+from upkeep.building.store import validate
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Pair
 from upkeep.errors import UpkeepError
@@ -65,14 +67,14 @@ def small() -> Built:
         Question("b_q0", "b", "Which?", [["B"], ["A"], ["A"]], [[], [1], [1]], {"changes": "y"}, ["one", "two"]),
     ]
     measure = tokens.load()
-    tables = store.assemble(streams, questions, measure)
+    tables = assembling.assemble(streams, questions, measure)
     return Built(
         *tables,
         pairs=[Pair(question="q", answer="a")],
         tokenizer=str(measure),
         chunk_tokens=20,
         source="here",
-        statistics=store.common_statistics(tables),
+        statistics=assembling.common_statistics(tables),
     )
 
 
@@ -87,7 +89,7 @@ def test_what_is_written_is_valid_and_read_back(tmp_path: Path) -> None:
     folder = write(tmp_path / "d", built)
     card = validate(folder)
     data = store.load(folder)
-    for table in store.TABLES:
+    for table in normal_form.TABLES:
         assert getattr(data, table).equals(built.table(table))
     assert data.pairs == built.pairs
     assert (card.streams, card.documents, card.questions, card.probes, card.pairs) == (2, 6, 2, 6, 1)
@@ -106,9 +108,9 @@ def test_rows_are_in_order_of_stream_position_and_question_with_phases_and_outda
 def test_the_content_hash_is_of_the_rows_not_of_the_file(tmp_path: Path) -> None:
     built = small()
     before = content(built.documents, built.probes, built.gold, built.pairs)
-    for table in store.TABLES:
+    for table in normal_form.TABLES:
         built.table(table).write_parquet(tmp_path / table, compression="uncompressed", row_group_size=2)
-    stored = [pl.read_parquet(tmp_path / table) for table in store.TABLES]
+    stored = [pl.read_parquet(tmp_path / table) for table in normal_form.TABLES]
     assert content(*stored, built.pairs) == before
 
 
@@ -245,7 +247,7 @@ def test_a_fault_in_the_rows_is_refused_with_its_place(tmp_path: Path, fault: st
     built = small()
     broken = dataclasses.replace(built, **change(built))
     with pytest.raises(UpkeepError) as raised:
-        store.check(broken, broken.chunk_tokens, "d")
+        checking.check(broken, broken.chunk_tokens, "d")
     assert re.search(message, str(raised.value)), raised.value
     if not broken.documents.is_empty() and set(broken.gold["probe_id"]) == set(broken.probes["probe_id"]):
         with pytest.raises(UpkeepError):
@@ -300,7 +302,9 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_description_sets_the_papers_numbers_beside_our_own(tmp_path: Path) -> None:
-    text = store.describe(verify_dataset(write(tmp_path / "d", small())), {"questions": 1224.0, "only theirs": 7.5})
+    text = describing.describe(
+        verify_dataset(write(tmp_path / "d", small())), {"questions": 1224.0, "only theirs": 7.5}
+    )
     assert "own" in text and "phases_per_question" in text
     assert re.search(r"^questions +2 +1,224$", text, re.MULTILINE)
     assert re.search(r"^only theirs +7.5$", text, re.MULTILINE)
@@ -420,6 +424,17 @@ def test_a_builder_gives_way_to_a_release_that_the_config_names(tmp_path: Path, 
     given = spec(builder=None, options={"streams": 12})
     known = catalog(tmp_path, given, {"d": str(tmp_path / "release.json")}, family)
     assert build_dataset(known, "d", tmp_path / "out").streams == 1
+
+
+@pytest.mark.parametrize(("said", "is_then"), [("rebuild", "release"), ("own", "own")])
+def test_a_release_in_the_place_of_a_rebuild_is_a_release_and_nothing_else_becomes_one(
+    tmp_path: Path, said: str, is_then: str
+) -> None:
+    (tmp_path / "release.json").write_text(json.dumps(BABI))
+    given = spec(builder=None, options={"streams": 12}) | {"provenance": said}
+    known = catalog(tmp_path, given, {"d": str(tmp_path / "release.json")}, "oaks_babi")
+    card = build_dataset(known, "d", tmp_path / "out")
+    assert card.provenance == is_then and f"provenance: {is_then}" in describing.describe(card, {})
 
 
 def edited(content: list[dict[str, Any]], path: list[str], value: Any) -> list[dict[str, Any]]:
@@ -625,13 +640,15 @@ def test_an_id_tells_an_answer_by_whole_words(id: str, stream: str, answers: lis
 def test_unlabelled_items_tell_nothing_by_their_ids_or_their_order() -> None:
     slices = {"family": "x"}
     items = [
-        store.Item(id=f"{family}_{n}", stream="a", text=f"{family} {n}?", answers=[family], slices=slices, position=at)
+        assembling.Item(
+            id=f"{family}_{n}", stream="a", text=f"{family} {n}?", answers=[family], slices=slices, position=at
+        )
         for family in ("known", "absent")
         for n in range(50)
         for at in (0, 1)
     ]
-    drawn = store.unlabelled(items, 0)
-    assert drawn == store.unlabelled(items, 0) != store.unlabelled(items, 1)
+    drawn = assembling.unlabelled(items, 0)
+    assert drawn == assembling.unlabelled(items, 0) != assembling.unlabelled(items, 1)
     assert sorted(item.text for item in drawn) == sorted(item.text for item in items)
     new = {item.text: item.id for item in drawn}
     assert all(new[item.text] == item.id for item in drawn), "one id a question"

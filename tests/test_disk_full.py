@@ -39,7 +39,7 @@ patch = pytest.MonkeyPatch()
 
 
 def runtime(made):
-    patch.setattr("upkeep.execution.supervise.detect", lambda _: made)
+    patch.setattr("upkeep.execution.job.detect", lambda _: made)
 
 
 def fill():

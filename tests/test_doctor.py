@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +22,13 @@ from rich.console import Console
 from conftest import ROOT
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.images.images import find_client
-from upkeep.operations import checks, doctor
-from upkeep.operations.checks import CHECKS, Check, Facts, Finding, Nodes
-from upkeep.operations.doctor import Report, examine
+from upkeep.images.docker import find_client
+from upkeep.operations.doctor import examination, machine
+from upkeep.operations.doctor.examination import CHECKS, Report, examine
+from upkeep.operations.doctor.findings import GIB, Check, Facts, Finding, Nodes
+from upkeep.operations.doctor.models import models
+from upkeep.operations.doctor.slurm import slurm as slurm_check
+from upkeep.operations.doctor.terminal import drawn
 
 CLIENTS = [
     *("docker", "podman", "apptainer", "mksquashfs", "unshare", "mmdebstrap", "nvidia-smi", "quota"),
@@ -62,7 +66,7 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     find_client.cache_clear()
     yield folder
-    doctor.release()
+    examination.release()
     find_client.cache_clear()
 
 
@@ -79,7 +83,7 @@ def found(check: Check, catalog: Catalog, facts: Facts | None = None) -> dict[st
 def told(report: Report) -> str:
     console = Console(width=300, color_system=None, force_terminal=False)
     with console.capture() as text:
-        console.print(report)
+        console.print(drawn(report))
     return text.get() + msgspec.json.encode(report).decode()
 
 
@@ -238,11 +242,11 @@ def test_a_key_that_is_not_there_rules_its_model_out(
 
 def test_weights_that_cannot_be_had_rule_their_model_out(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = Facts()
-    oaks = list(checks.models(catalog, "oaks", facts))
+    oaks = list(models(catalog, "oaks", facts))
     assert {f.state for f in oaks if f.name.startswith("qwen3")} == {"warning"}
     assert "qwen3-4b" not in facts.models
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "missing" in {f.state for f in checks.models(catalog, "oaks", facts)}
+    assert "missing" in {f.state for f in models(catalog, "oaks", facts)}
     assert facts.models["qwen3-4b"] == "the weights of qwen3-4b"
 
 
@@ -253,7 +257,7 @@ def test_a_record_of_weights_that_are_gone_does_not_count(catalog: Catalog, monk
     record.parent.mkdir(parents=True)
     for content in (b"{", b"", b'{"model": "tiny", "sha256": "x"}'):
         record.write_bytes(content)
-        assert found(checks.models, catalog)["tiny"].found == "./upkeep setup makes them on the spot"
+        assert found(models, catalog)["tiny"].found == "./upkeep setup makes them on the spot"
 
 
 # ---------------------------------------------------------------- SLURM and GPUs
@@ -285,7 +289,7 @@ def slurm(clients: Path) -> None:
 def test_partitions_are_told_with_nodes_gpus_and_time_limits(catalog: Catalog, clients: Path) -> None:
     slurm(clients)
     facts = Facts()
-    seen = found(checks.slurm, catalog, facts)
+    seen = found(slurm_check, catalog, facts)
     assert seen["partition gpu"].found == "5 of 6 nodes take jobs, 44 GPUs, time limit 2-00:00:00"
     assert seen["partition old"].state == "warning" and seen["partition cpu"].state == "ok"
     assert seen["preemption"].found == "REQUEUE" and seen["accounting"].found.startswith("none")
@@ -310,7 +314,7 @@ def test_a_profile_that_names_no_partition_of_the_cluster_is_said(catalog: Catal
     slurm(clients)
     profile = catalog.root / "profiles/slurm/cluster.yaml"
     profile.write_text(re.sub(r"gpu_partition: \S+", "gpu_partition: a100", profile.read_text()))
-    assert "no partition 'a100'" in found(checks.slurm, catalog)["the profile takes"].found
+    assert "no partition 'a100'" in found(slurm_check, catalog)["the profile takes"].found
 
 
 def nvidia(clients: Path, *rows: str) -> None:
@@ -328,20 +332,20 @@ def test_gpus_are_told_with_memory_driver_and_mig(
 ) -> None:
     nvidia(clients, "0, NVIDIA H200, 143771, 570.1, Disabled", "1, NVIDIA A100, 81920, 570.1, Enabled")
     facts = Facts()
-    seen = found(checks.gpus, catalog, facts)
+    seen = found(machine.gpus, catalog, facts)
     assert facts.gpus == 2 and seen["driver"].found == "570.1, CUDA 12.8"
     assert seen["GPU 0"].found == "NVIDIA H200, 140 GiB" and "MIG on" in seen["GPU 1"].found
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    found(checks.gpus, catalog, facts)
+    found(machine.gpus, catalog, facts)
     assert facts.gpus == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert found(checks.gpus, catalog, facts)["visible"].state == "warning" and facts.gpus == 0
+    assert found(machine.gpus, catalog, facts)["visible"].state == "warning" and facts.gpus == 0
 
 
 def test_a_driver_without_devices_is_no_gpu(catalog: Catalog, clients: Path) -> None:
     nvidia(clients, "No devices were found")
     facts = Facts()
-    seen = found(checks.gpus, catalog, facts)
+    seen = found(machine.gpus, catalog, facts)
     assert facts.gpus == 0 and seen["nvidia-smi"].found == "No devices were found"
 
 
@@ -394,20 +398,20 @@ def test_what_is_no_folder_in_the_place_of_the_results_rules_everything_out(
 
 
 def test_a_file_server_whose_clock_is_off_is_told(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    actual = checks.time.time
-    monkeypatch.setattr(checks.time, "time", lambda: actual() - 3600)
+    actual = time.time
+    monkeypatch.setattr(time, "time", lambda: actual() - 3600)
     assert "3,600 s" in results(catalog)["results: clock"].found
 
 
 def test_a_clock_of_before_the_suite_was_written_is_told(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.time, "time", lambda: 0.0)
-    assert found(checks.machine, catalog)["clock"].state == "warning"
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert found(machine.machine, catalog)["clock"].state == "warning"
 
 
 def test_limits_of_a_control_group_bound_what_can_run(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "cgroup", lambda: {"memory.max": 2 * checks.GIB, "pids.max": 64, "cpu.max": 0.5})
+    monkeypatch.setattr(machine, "cgroup", lambda: {"memory.max": 2 * GIB, "pids.max": 64, "cpu.max": 0.5})
     facts = Facts()
-    seen = found(checks.machine, catalog, facts)
+    seen = found(machine.machine, catalog, facts)
     assert seen["memory"].state == seen["processes"].state == "warning" and "2.0 GiB" in seen["memory"].found
     assert "0.5" in seen["processors"].found
     assert facts.memory_gb is not None and facts.memory_gb < 3
@@ -419,7 +423,7 @@ def test_limits_of_a_control_group_bound_what_can_run(catalog: Catalog, monkeypa
 def test_the_command_ends_soon_and_leaves_nothing_running(catalog: Catalog, clients: Path, tmp_path: Path) -> None:
     for name in CLIENTS:
         program(clients, name, f"echo $$ >> {tmp_path}/started; exec /bin/sleep 1000")
-    environment = os.environ | {"PATH": str(clients), "PYTHONPATH": str(Path(doctor.__file__).parents[2])}
+    environment = os.environ | {"PATH": str(clients), "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, "-m", "upkeep", "--root", str(catalog.root), "doctor", "--json"],
         env=environment,

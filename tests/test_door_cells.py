@@ -11,11 +11,12 @@ import pytest
 from door_clients import ALIASES, UPSTREAM
 from test_end_to_end import BABI, catalog, content, predictions
 from test_runner import Bench, bench, documents, model, probes, rounds, tiny
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, Prediction, Round
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
+from upkeep.jobs import Cell
 
 __all__ = ["bench", "catalog", "tiny"]
 

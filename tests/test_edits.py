@@ -50,14 +50,14 @@ def test_each_edit_is_named_with_what_was_done(root: Path) -> None:
     (root / "papers/prelude/tables.yaml").write_text("another paper's, which this suite does not print")
     prompt = root / "papers/oaks/prompts/oaks_babi.yaml"
     prompt.write_text(prompt.read_text().replace("Rely on the text", "Rely on it"))
-    suite = root / "config/suites/mini.yaml"
+    suite = root / "papers/oaks/suite.yaml"
     suite.write_text(suite.read_text() + "# mine\n")
-    assert {(edit.file, edit.how) for edit in edited(Catalog(root), "mini")} == {
+    assert {(edit.file, edit.how) for edit in edited(Catalog(root), "oaks")} == {
         ("papers/oaks/reference/table_2.csv", "changed"),
         ("papers/oaks/reference/table_99.csv", "added"),
         ("papers/oaks/reference/table_3.csv", "gone"),
         ("papers/oaks/prompts/oaks_babi.yaml", "changed"),
-        ("config/suites/mini.yaml", "changed"),
+        ("papers/oaks/suite.yaml", "changed"),
     }
 
 

@@ -17,23 +17,29 @@ import pytest
 
 from conftest import CACHE, copy_repository, put_dataset, spec_of
 from host_fakes import answer_of
+from upkeep import inputs
 from upkeep.batches import Batch
+from upkeep.building.assembling import Built
 from upkeep.building.build import build_dataset
-from upkeep.building.store import Built, write
-from upkeep.catalog import Catalog, Cell, Training
+from upkeep.building.store import write
+from upkeep.catalog import Catalog
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
 from upkeep.execution.batch import run_batch
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
-from upkeep.execution.runtimes import Handle, Launch, Prepared
+from upkeep.execution.handle import Handle
+from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.supervise import run_cell
 from upkeep.grading.graded import graded
 from upkeep.grading.key import read_key
+from upkeep.grading.metric_families import family_of
+from upkeep.grading.resampling import Draws
 from upkeep.grading.score import identify, score_cell
 from upkeep.identity import plan_dataset
 from upkeep.inputs import verify_dataset
 from upkeep.integrity import verify_folder
+from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 
 BABI = "oaks_babi_mini"
@@ -66,9 +72,12 @@ def content(catalog: Catalog, cell: Cell) -> bytes:
 
 
 def scores(catalog: Catalog, cell: Cell) -> pl.DataFrame:
-    layout, spec = Layout(catalog.results), catalog.dataset(cell.dataset)
-    key, manifest = read_key(catalog, cell.dataset), verify_folder(layout.cell(cell))
-    return score_cell(graded(catalog, cell, manifest, key), manifest, cell, identify(catalog, cell), key, spec)
+    layout, family = Layout(catalog.results), family_of(catalog, cell.dataset)
+    manifest = verify_folder(layout.cell(cell))
+    key = read_key(catalog, cell.dataset).after(manifest.cutoff)
+    known_as = identify(catalog, cell, inputs.dataset(catalog, cell.dataset))
+    draws = Draws(cell.dataset, key.probes["question_id"])
+    return score_cell(graded(catalog, cell, manifest, key), manifest, cell, known_as, key, family, draws).rows
 
 
 @pytest.mark.parametrize("dataset", [BABI, "oaks_novel_mini"])

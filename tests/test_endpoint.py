@@ -38,7 +38,7 @@ from endpoint_fakes import (
 from host_fakes import RunnerRuntime, answer_of
 from upkeep import identity
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.cell.endpoint import (
     Ask,
@@ -63,13 +63,16 @@ from upkeep.gateway import transfer
 from upkeep.gateway.calls import Calls
 from upkeep.gateway.endpoints import client as client_module
 from upkeep.gateway.endpoints import ledger as ledger_module
-from upkeep.gateway.endpoints.client import Client, Pace
+from upkeep.gateway.endpoints import pace, transport
+from upkeep.gateway.endpoints.client import Client
 from upkeep.gateway.endpoints.ledger import Ledger
+from upkeep.gateway.endpoints.pace import Pace
 from upkeep.gateway.endpoints.record import Request, read
 from upkeep.gateway.endpoints.replies import Replies, Reply, parts_of
 from upkeep.gateway.endpoints.server import gateway
 from upkeep.gateway.endpoints.terms import require_endpoint, spent
 from upkeep.gateway.record import Replies as Record
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 DEFAULT_TIMEOUT_S = next(f.default for f in msgspec.structs.fields(Terms) if f.name == "timeout_s")
@@ -79,7 +82,7 @@ TESTS, SRC = Path(__file__).parent, Path(upkeep.__file__).parents[1]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
-    monkeypatch.setattr(client_module, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(pace, "BACKOFF_S", 0.001)
     monkeypatch.setattr(client_module, "GRACE_S", 0.2)
     monkeypatch.setattr(client_module, "WAIT_S", 0.01)
 
@@ -369,7 +372,7 @@ FAULTS = {
 def test_a_fault_is_tried_again_on_record_and_bounded(
     tmp_path: Path, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_REPLY_BYTES", 2**20)
+    monkeypatch.setattr(transport, "MAX_REPLY_BYTES", 2**20)
     catalog = make_endpoint_repository(tmp_path, server.url, more="timeout_s: 0.3" if fault == "silent" else "")
     server.act = lambda number, body: fault if number < 2 else "good"
     (reply,) = ask_all(catalog, asks(1))
@@ -474,7 +477,7 @@ def test_an_offline_suite_sends_nothing_to_another_machine(tmp_path: Path) -> No
 def test_an_endpoint_that_stays_silent_is_given_up_in_time(
     tmp_path: Path, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Limits().stall_s > client_module.PATIENCE_S + client_module.LONGEST_PAUSE_S + DEFAULT_TIMEOUT_S
+    assert Limits().stall_s > client_module.PATIENCE_S + pace.LONGEST_PAUSE_S + DEFAULT_TIMEOUT_S
     monkeypatch.setattr(client_module, "PATIENCE_S", 0.5)
     server.act = lambda number, body: "silent"
     catalog = make_endpoint_repository(tmp_path, server.url, more="timeout_s: 0.2\nretries: 1000")
@@ -1181,7 +1184,7 @@ def test_a_card_that_cannot_be_meant_is_refused(
 def test_a_model_behind_an_endpoint_cannot_be_trained(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = make_endpoint_repository(tmp_path, server.url)
     card = (tmp_path / "methods/ask/method.yaml").read_text()
-    (tmp_path / "methods/trainer/method.yaml").write_text(card + "trains: true\n")
+    (tmp_path / "methods/trainer/method.yaml").write_text(card + "trains: true\nsupervision: Q\n")
     catalog = Catalog(tmp_path)
     with pytest.raises(UpkeepError, match="cannot be trained"):
         catalog.check(Cell("toy", "ask", "a", f"{MODEL}+trainer.a"))

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from upkeep.cell.interface import Message, PromptTooLong
 from upkeep.cell.lockstep import (
@@ -32,6 +33,7 @@ from upkeep.cell.tokens import SEGMENT_TOKENS, ChatTokens, TokenPrompt, shared_s
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
 from upkeep.serving.lanes import LANES
 from upkeep.serving.make_model import tiny_llama
+from upkeep.serving.transformers_engine import TransformersEngine
 
 
 def spec(**changes: object) -> ModelSpec:
@@ -396,8 +398,6 @@ def test_what_a_thinking_model_writes_before_the_closing_tag_is_never_an_answer(
 
 
 def engine(tiny: Path, **changes: object) -> Engine:
-    from upkeep.serving.transformers_engine import TransformersEngine
-
     return TransformersEngine(str(tiny), spec(), EngineSettings(name="transformers", **changes))  # type: ignore[arg-type]
 
 
@@ -812,3 +812,55 @@ def test_segments_compare_by_content() -> None:
     a, b, c = array("i", [1, 2]), array("i", [1, 2]), array("i", [3])
     assert shared_segments([a, c], [b, a]) == 1
     assert shared_segments([], [a]) == 0
+
+
+# ---------------------------------------------------------------- a prefix
+
+
+@pytest.fixture(scope="module")
+def prefixed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix of seven tokens for the model `tiny`, as PEFT writes it."""
+    from peft import PrefixTuningConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("prefix")
+    torch.manual_seed(5)
+    network = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(tiny), PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=7)
+    )
+    network.save_pretrained(folder)
+    file = folder / "adapter_model.safetensors"
+    save_file({name: 20 * tensor for name, tensor in load_file(file).items()}, file)  # so that it shows
+    return folder
+
+
+@pytest.mark.parametrize("laned", [True, False], ids=["lanes", "alone"])
+def test_a_prefix_stands_before_every_prompt_and_answer(
+    tiny: Path, prefixed: Path, monkeypatch: pytest.MonkeyPatch, laned: bool
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny), prefixed).eval()
+    if not laned:
+        monkeypatch.setattr("upkeep.serving.transformers_engine.LANE_TOKENS", 0)
+    model = TransformersEngine(str(tiny), spec(), EngineSettings(name="transformers"), prefixed)
+    assert model.context_length == spec().context_length - 7
+    for question in ("Who?", "Where did they go?", "Who?"):
+        prompt = model.tokens.prompt(chat(2, question, words=40))
+        found = _generate(model, prompt)
+        ids = torch.tensor([prompt.ids()])
+        for token in found.ids:
+            with torch.inference_mode():
+                logits = theirs(input_ids=ids).logits[0, -1]
+            assert logits.max() - logits[token] < 1e-4
+            ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
+    plain = _generate(engine(tiny), engine(tiny).tokens.prompt(chat(2, "Who?", words=40)))
+    assert list(plain.ids) != list(_generate(model, model.tokens.prompt(chat(2, "Who?", words=40))).ids)
+
+
+def test_a_prefix_of_another_model_is_refused(prefixed: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    tiny_llama(tmp_path / "other", layers=3)
+    with pytest.raises(ValueError, match="a prefix of another model"):
+        TransformersEngine(str(tmp_path / "other"), spec(), EngineSettings(name="transformers"), prefixed)

@@ -27,12 +27,25 @@ import yaml
 
 import evolveqa
 from conftest import ROOT, put_dataset, spec_of
-from evolveqa import facts, feeds, questions, steps, workshop, world
+from evolveqa import (
+    fact_steps,
+    facts,
+    feeds,
+    format_steps,
+    phrasing,
+    program,
+    question_steps,
+    questions,
+    synthetic,
+    workshop,
+)
 from evolveqa.feeds import Entry
 from evolveqa.workshop import CUTOFFS, Options, Workshop
-from upkeep.building import annotator, assistant, embedding, leaks, store
+from upkeep import card_numbers
+from upkeep.building import annotator, assembling, assistant, describing, embedding, leaks, store
 from upkeep.building.assistant import Scripted, Step, Tally
 from upkeep.building.build import build_dataset
+from upkeep.building.context import Context
 from upkeep.building.names import Names, is_held_out
 from upkeep.building.reading import Faults
 from upkeep.building.store import validate
@@ -101,12 +114,12 @@ def minis(build: Build) -> dict[str, Made]:
     return {name: build(name) for name in MINIS}
 
 
-def world_of(made: Made) -> world.World:
+def world_of(made: Made) -> synthetic.World:
     """The world that a mini dataset was made from, generated again."""
     options = msgspec.convert(made.spec["options"], Options)
     rng = Random(f"evolveqa {options.domain} {options.seed}")
-    flavour: world.Flavour = "outbreak" if options.domain == "who" else "cloud"
-    return world.generate(rng, Names(rng, held_out=True), flavour, options.sizes)
+    flavour: synthetic.Flavour = "outbreak" if options.domain == "who" else "cloud"
+    return synthetic.generate(rng, Names(rng, held_out=True), flavour, options.sizes)
 
 
 # ---------------------------------------------------------------- the small datasets
@@ -331,14 +344,16 @@ def test_describe_prints_every_number_of_tables_3_and_4_beside_our_own(minis: di
     printed = pl.concat(frames).filter(~pl.col("dataset").str.contains("+", literal=True))
     assert len(printed) == 18 * 3 + 6 * 3
     for name in (n for n in FULL if not n.endswith("_hints")):
-        numbers = store.published(FAMILY[name], ROOT / "papers")
+        numbers = card_numbers.published(FAMILY[name], ROOT / "papers")
         assert numbers == {
             f"{row['subset']}, {row['setting'].removeprefix('cutoff=')}": float(row["value"])
             for row in printed.filter(pl.col("dataset") == name).iter_rows(named=True)
         }
         card = minis[f"{name}_mini"].card
         lines = dict(
-            re.split(r"\s{2,}", line, maxsplit=1) for line in store.describe(card, numbers).splitlines() if "  " in line
+            re.split(r"\s{2,}", line, maxsplit=1)
+            for line in describing.describe(card, numbers).splitlines()
+            if "  " in line
         )
         for statistic, number in numbers.items():
             own, paper = lines[statistic].split()
@@ -353,7 +368,7 @@ def test_a_second_build_gives_the_same_content(build: Build, minis: dict[str, Ma
 def test_a_world_tells_the_old_state_apart_and_its_names_are_of_one_half() -> None:
     for half in (True, False):
         rng = Random(3)
-        small = world.generate(rng, Names(rng, held_out=half), "cloud", world.Sizes())
+        small = synthetic.generate(rng, Names(rng, held_out=half), "cloud", synthetic.Sizes())
         for line in small.lines:
             assert line.before.date < date(2022, 1, 1) and len(line.changes) == 3
             assert all(a.value != b.value for a, b in zip((line.before, *line.changes), line.changes, strict=False))
@@ -407,14 +422,14 @@ def atom(entries: Sequence[Entry], file: Path) -> Path:
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[world.World, int], None]:
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[synthetic.World, int], None]:
     """Lets the assistant of any model be a program that knows a world."""
 
-    def hire(small: world.World, seed: int) -> None:
+    def hire(small: synthetic.World, seed: int) -> None:
         @contextlib.contextmanager
-        def hired(context: store.Context, model: str) -> Iterator[Scripted]:
+        def hired(context: Context, model: str) -> Iterator[Scripted]:
             assert (context.name, model) in {("evolveqa_aws", "tiny"), ("evolveqa_who", "tiny")}
-            yield Scripted(world.script(small, seed))
+            yield Scripted(program.script(small, seed))
 
         monkeypatch.setattr(annotator, "hire", hired)
 
@@ -435,7 +450,7 @@ def test_every_kind_of_feed_gives_what_its_world_gives(
     build: Build,
     minis: dict[str, Made],
     tmp_path: Path,
-    scripted: Callable[[world.World, int], None],
+    scripted: Callable[[synthetic.World, int], None],
     name: str,
     write: Callable[[Sequence[Entry], Path], Path],
     file: str,
@@ -592,7 +607,7 @@ def test_without_a_feed_or_an_assistant_the_message_says_what_to_set(build: Buil
 class Wordy:
     """Knows a world, writes its replies as a model does, and now and then something unreadable."""
 
-    script: world.Script
+    script: assistant.Script
     spoiled: int = 0
     """Of a hundred replies."""
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -634,7 +649,7 @@ def test_a_question_whose_earlier_answers_nobody_judged_is_not_taken_for_one_wit
     silent: list[int] = []
 
     def scripted(script: dict[str, Callable[[Any], Any]]) -> Scripted:
-        def stale(given: steps.Older) -> steps.Stale | None:
+        def stale(given: question_steps.Older) -> question_steps.Stale | None:
             silent.append(len(silent))
             return None if len(silent) % 3 == 0 else script["stale"](given)
 
@@ -648,15 +663,18 @@ def test_a_question_whose_earlier_answers_nobody_judged_is_not_taken_for_one_wit
 
 
 def test_every_step_asks_for_what_it_is_given() -> None:
-    about = steps.Topic("E1", "C1", "A1")
-    evidence = steps.Evidence(about, (steps.Dated("2020-01-01", "P1"), steps.Dated("2021-01-01", "P2")))
-    turns = steps.QUESTION.prompt(steps.Changed(evidence, "because"))
+    about = phrasing.Topic("E1", "C1", "A1")
+    evidence = question_steps.Evidence(about, (phrasing.Dated("2020-01-01", "P1"), phrasing.Dated("2021-01-01", "P2")))
+    turns = question_steps.QUESTION.prompt(question_steps.Changed(evidence, "because"))
     assert not isinstance(turns, str)
     for word in ("E1", "C1", "A1", "[2020-01-01] P1\n[2021-01-01] P2"):
         assert word in turns[0][1]
-    assert assistant.read_reply(turns[1][1], steps.Change) == steps.Change("yes", "because")
-    text = steps.FINAL.prompt(
-        steps.Answers("Q?", (steps.Found(1, "2021-01-01", "new", "W2"), steps.Found(0, "2020-01-01", "old", "W1")))
+    assert assistant.read_reply(turns[1][1], question_steps.Change) == question_steps.Change("yes", "because")
+    text = question_steps.FINAL.prompt(
+        question_steps.Answers(
+            "Q?",
+            (question_steps.Found(1, "2021-01-01", "new", "W2"), question_steps.Found(0, "2020-01-01", "old", "W1")),
+        )
     )
     assert isinstance(text, str) and text.index("[1] 2021-01-01: new") < text.index("[0] 2020-01-01: old")
 
@@ -691,11 +709,11 @@ def themed(text: str) -> str:
 
 
 LOOP: dict[str, Callable[[Any], Any]] = {
-    "coherent": lambda given: steps.Same("yes" if len({themed(t) for t in given.texts}) == 1 else "no"),
-    "label": lambda given: steps.Title(f"about {themed(given.texts[0])}"),
-    "merge": lambda given: steps.Merge("yes" if themed(given.first) == themed(given.second) else "no"),
-    "fits": lambda given: steps.Fits("yes" if themed(given.label) == themed(given.concept) else "no"),
-    "place": lambda given: steps.Place(
+    "coherent": lambda given: phrasing.Same("yes" if len({themed(t) for t in given.texts}) == 1 else "no"),
+    "label": lambda given: fact_steps.Title(f"about {themed(given.texts[0])}"),
+    "merge": lambda given: fact_steps.Merge("yes" if themed(given.first) == themed(given.second) else "no"),
+    "fits": lambda given: fact_steps.Fits("yes" if themed(given.label) == themed(given.concept) else "no"),
+    "place": lambda given: fact_steps.Place(
         next((n for n, label in enumerate(given.labels, 1) if themed(label) == themed(given.concept)), 0)
     ),
 }
@@ -723,7 +741,7 @@ def test_concepts_of_one_theme_come_under_one_label(monkeypatch: pytest.MonkeyPa
 def test_an_incoherent_cluster_is_dissolved_and_the_loop_ends_where_nothing_is_gained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bench = shop(monkeypatch, {**LOOP, "coherent": lambda given: steps.Same("no")}, Near())
+    bench = shop(monkeypatch, {**LOOP, "coherent": lambda given: phrasing.Same("no")}, Near())
     assert facts.labelled(TITLES, bench) == {}
     assert bench.counts["concept clusters dissolved"] >= 1
     assert bench.counts["concept loop: iterations"] == 1
@@ -731,15 +749,19 @@ def test_an_incoherent_cluster_is_dissolved_and_the_loop_ends_where_nothing_is_g
 
 
 def test_a_misfit_leaves_its_cluster_and_is_not_offered_that_label_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered: list[steps.Loose] = []
+    offered: list[fact_steps.Loose] = []
 
-    def place(given: steps.Loose) -> steps.Place:
+    def place(given: fact_steps.Loose) -> fact_steps.Place:
         offered.append(given)
-        return steps.Place(0)
+        return fact_steps.Place(0)
 
     odd = TITLES[0]
     fits = LOOP["fits"]
-    script = {**LOOP, "fits": lambda given: steps.Fits("no") if given.concept == odd else fits(given), "place": place}
+    script = {
+        **LOOP,
+        "fits": lambda given: fact_steps.Fits("no") if given.concept == odd else fits(given),
+        "place": place,
+    }
     labels = facts.labelled(TITLES, shop(monkeypatch, script, Near()))
     assert odd not in labels
     assert all(f"about {themed(odd)}" not in one.labels for one in offered if one.concept == odd)
@@ -771,11 +793,11 @@ def test_names_of_one_thing_get_the_most_frequent_of_them(monkeypatch: pytest.Mo
         "Slate": (0, 1),
         "slate": (0, 1),
     }
-    asked: list[steps.Two] = []
+    asked: list[phrasing.Two] = []
 
-    def same(given: steps.Two) -> steps.Same:
+    def same(given: phrasing.Two) -> phrasing.Same:
         asked.append(given)
-        return steps.Same("yes" if "Queue" in given.first and "Queue" in given.second else "no")
+        return phrasing.Same("yes" if "Queue" in given.first and "Queue" in given.second else "no")
 
     named = ["Amber Queue Service", "Amber Queue", "Amber Queue Service", "Amber Quay", "slate", "Slate", "Slate"]
     assert facts.entities(named, shop(monkeypatch, {"same_entity": same}, vectors)) == {
@@ -837,22 +859,24 @@ def test_list_questions_and_repeated_ones_are_left_out(monkeypatch: pytest.Monke
     ]
     vectors = dict.fromkeys(texts, (1, 0)) | {"Who leads?": (0, 1)}
     script: dict[str, Callable[[Any], Any]] = {
-        "list_question": lambda given: steps.Listing("yes" if "regions" in given.text else "no"),
-        "same_question": lambda given: steps.Same("yes" if "high" in given.second else "no"),
+        "list_question": lambda given: question_steps.Listing("yes" if "regions" in given.text else "no"),
+        "same_question": lambda given: phrasing.Same("yes" if "high" in given.second else "no"),
     }
     bench = shop(monkeypatch, script, vectors)
     assert questions.cleaned(texts, bench) == [0, 4]
     assert (bench.counts["left out: list questions"], bench.counts["left out: duplicate questions"]) == (1, 2)
 
 
-REPLY = steps.Choice("Which?", {"A": "one", "B": "two", "C": "three", "D": "four"}, "C", {"A": 1, "B": 2, "D": 3})
+REPLY = format_steps.Choice(
+    "Which?", {"A": "one", "B": "two", "C": "three", "D": "four"}, "C", {"A": 1, "B": 2, "D": 3}
+)
 
 
 @pytest.mark.parametrize(
     ("reply", "gold"),
     [
         (None, "three"),
-        (steps.Choice(""), "three"),
+        (format_steps.Choice(""), "three"),
         (REPLY, "two"),
         (msgspec.structs.replace(REPLY, correct="E"), "three"),
         (msgspec.structs.replace(REPLY, options={"A": "one", "C": "three"}), "three"),
@@ -860,7 +884,7 @@ REPLY = steps.Choice("Which?", {"A": "one", "B": "two", "C": "three", "D": "four
         (msgspec.structs.replace(REPLY, options={**REPLY.options, "D": " "}), "three"),
     ],
 )
-def test_a_choice_that_breaks_a_rule_is_left_out(reply: steps.Choice | None, gold: str) -> None:
+def test_a_choice_that_breaks_a_rule_is_left_out(reply: format_steps.Choice | None, gold: str) -> None:
     assert questions.shuffled(reply, gold, "seed") is None
 
 
@@ -885,20 +909,20 @@ def test_the_extra_number_replaces_a_distractor_that_comes_from_no_chunk_and_no_
 def test_an_open_question_that_holds_its_answer_is_left_out_in_all_formats(
     build: Build, minis: dict[str, Made], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = world.script
+    original = program.script
 
-    def telling(small: world.World, seed: int) -> world.Script:
+    def telling(small: synthetic.World, seed: int) -> assistant.Script:
         script = dict(original(small, seed))
         first = sorted(small.lines, key=lambda line: (line.entity, line.kind.attribute))[0]
         final = script["final"]
 
-        def merged(given: steps.Answers) -> steps.Final:
+        def merged(given: question_steps.Answers) -> question_steps.Final:
             reply = final(given)
-            return steps.Final(first.entity, reply.answer_ids) if given.question == first.question else reply
+            return question_steps.Final(first.entity, reply.answer_ids) if given.question == first.question else reply
 
         return {**script, "final": merged}
 
-    monkeypatch.setattr(world, "script", telling)
+    monkeypatch.setattr(program, "script", telling)
     made = build("evolveqa_aws_mini")
     assert made.card.statistics["left out: answer in question"] >= 1
     assert made.card.statistics["questions kept"] == 11
@@ -927,12 +951,12 @@ def test_questions_without_two_answers_before_the_first_cutoff_come_later(minis:
 
 
 def test_the_hint_is_left_out_where_it_would_tell(minis: dict[str, Made]) -> None:
-    item = store.Item(id="q", stream="s", text="What is it?", answers=["a limit"], slices={"hints": "none"})
+    item = assembling.Item(id="q", stream="s", text="What is it?", answers=["a limit"], slices={"hints": "none"})
     answer = questions.Answer(0, "2024-01-01", "a limit", 0)
     state = questions.State("2024-01-31", "a limit", (answer,), (answer,), ())
     options = msgspec.convert({"domain": "aws"}, Options)
     for concept, told in (("Change of a limit", None), ("Change", "q.context")):
-        question = questions.Question(steps.Topic("E", concept, "A"), item.text, (0,), (state,))
+        question = questions.Question(phrasing.Topic("E", concept, "A"), item.text, (0,), (state,))
         made = evolveqa._hinted(item, "context", "q", question, state, options)
         assert (None if made is None else made.id) == told
     dated = evolveqa._hinted(item, "date", "q", question, state, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,7 +64,8 @@ def test_failed_predictions_stand_beside_every_number_and_most_of_them_are_an_ex
     assert all_of_them[0] == all_of_them[1] == few[1] and all_of_them[2]
 
     assert f"({few[0]} failed)" in done.stdout and f"({few[1]} failed)" in done.stdout
-    assert f"{few[0]} of {few[1]} predictions failed" in done.stderr
+    assert f"{few[0]} of {few[1]} predictions failed, {few[0]} of them: " in done.stderr
+    assert re.search(r"of them: AttributeError: .*response", done.stderr)
     assert "its numbers say nothing about the method" in done.stderr
     assert "./upkeep logs oaks_babi_mini/always/default/none" in done.stderr
     report = (root / "results/report/index.html").read_text()

@@ -29,14 +29,15 @@ COMMON = {"summary": "s", "paper": "p", "source": "here", "licence": "CC0-1.0"}
 COMMON |= {"prompt": "evolveqa", "equivalence": "contains", "metrics": "answers"}
 CODE = """
 from . import words
-from upkeep.building import store, tokens
-from upkeep.building.store import Built, Context, Stream
+from upkeep.building import assembling, store, tokens
+from upkeep.building.assembling import Built, Stream
+from upkeep.building.context import Context
 
 def build(context: Context) -> Built:
     streams = [Stream("s", [words.TEXT])]
-    item = store.Item(id="q", stream="s", text="What?", answers=["x"], slices={})
+    item = assembling.Item(id="q", stream="s", text="What?", answers=["x"], slices={})
     measure = tokens.load()
-    tables = store.collect(streams, [item], measure)
+    tables = assembling.collect(streams, [item], measure)
     return Built(*tables, [], str(measure), 99, "here", {})
 """
 
@@ -65,6 +66,26 @@ def test_a_variant_replaces_fields_and_joins_options(tmp_path: Path) -> None:
     assert full.label == "All" and full.options == {"a": 1, "b": {"c": 1}} and full.faults == {"encoding": "skip"}
     assert mini.label == "Small" and mini.options == {"a": 1, "b": {"d": 2}, "e": 3} and mini.faults == {}
     assert mini.summary == full.summary == "s"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stands_for": "x"},
+        {"provenance": "stand_in"},
+        {"provenance": "release", "stands_for": "x"},
+        {"provenance": "y"},
+    ],
+)
+def test_a_stand_in_says_what_for_and_nothing_else_does(tmp_path: Path, fields: dict[str, str]) -> None:
+    catalog = family(tmp_path, "news", COMMON | {"label": "N"} | fields)
+    with pytest.raises(UpkeepError, match=r"datasets/news/dataset\.yaml") as error:
+        catalog.dataset("news")
+    assert "provenance" in str(error.value)
+
+
+def test_a_dataset_that_says_nothing_is_none_of_any_papers(tmp_path: Path) -> None:
+    assert family(tmp_path, "news", COMMON | {"label": "N"}).dataset("news").provenance == "own"
 
 
 def test_a_family_without_variants_is_one_dataset(tmp_path: Path) -> None:
@@ -146,7 +167,7 @@ def test_the_builder_of_the_suites_own_families_is_what_a_test_imports() -> None
     catalog = Catalog(ROOT)
     assert builder(catalog, "oaks_babi_mini") is oaks_babi.build
     assert builder(catalog, "evolveqa_who") is evolveqa.build
-    assert code(catalog, "evolveqa", "steps") is sys.modules["evolveqa.steps"]
+    assert code(catalog, "evolveqa", "questions") is sys.modules["evolveqa.questions"]
     assert builder(catalog, "oaks_novel") is oaks_release.build
 
 

@@ -27,7 +27,7 @@ from conftest import ROOT
 from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training
 from test_publish import LIMIT, SCOPE, draft, write
 from upkeep import cli, files
-from upkeep.catalog import Catalog, Cell, Training
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.execution import publish
 from upkeep.execution.publish import publish_cell
@@ -35,6 +35,7 @@ from upkeep.execution.status import read_all
 from upkeep.execution.supervise import run_cell
 from upkeep.files import exclusive, locked, remove_tree, write_atomically
 from upkeep.integrity import verify_folder
+from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 from upkeep.published import folder_of
 
@@ -208,7 +209,7 @@ def test_every_command_tells_a_full_disk_in_words(
     def write(_: object) -> int:
         raise OSError(number, os.strerror(number), str(tmp_path / "scores.parquet"))
 
-    monkeypatch.setattr(cli, "_list", write)
+    monkeypatch.setattr("upkeep.commands.questions.listing", write)
     monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(ROOT), "list", "methods"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

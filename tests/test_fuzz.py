@@ -33,7 +33,8 @@ from upkeep.contract import (
 from upkeep.errors import UpkeepError
 from upkeep.execution.publish import publish_cell
 from upkeep.integrity import verify_folder
-from upkeep.validate import Answers, check_file
+from upkeep.record_files import check_file
+from upkeep.scope import Answers
 
 # Two streams of two documents, a probe after each.
 DOCUMENTS = ["s_c0", "s_c1", "t_c0", "t_c1"]

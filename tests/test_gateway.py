@@ -29,8 +29,9 @@ from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway import prompts
-from upkeep.gateway.cells import SOCKET, Gateway
+from upkeep.gateway.cells import Gateway
 from upkeep.gateway.record import Replies, key_of
+from upkeep.gateway.upstream import SOCKET
 from upkeep.serving.embedder import serve as served
 from upkeep.serving.embedding import SentenceEmbedder, load_embedder
 from upkeep.serving.make_model import tiny_llama
@@ -257,7 +258,7 @@ def test_who_breaks_the_rules_is_disconnected_and_the_next_is_served(machine: Ma
 
 def test_what_a_container_holds_is_bounded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.ask(1)
-    monkeypatch.setattr("upkeep.gateway.cells.MAX_HELD_BYTES", 2000)
+    monkeypatch.setattr("upkeep.gateway.sessions.MAX_HELD_BYTES", 2000)
     with machine.open() as (_, path), socket.socket(socket.AF_UNIX) as hostile:
         hostile.connect(path)
         wire.receive(hostile, wire.Ready)

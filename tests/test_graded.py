@@ -12,10 +12,12 @@ import pytest
 
 import test_scoring
 from test_scoring import answered, manifest_of, suite_of, timeline, write_cell, write_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.grading import graded, scores
 from upkeep.grading.key import Key, key_in, read_key
+from upkeep.grading.score import Scored
 from upkeep.grading.scores import score_suite
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 catalog = test_scoring.catalog
@@ -34,6 +36,10 @@ def done(catalog: Catalog) -> Catalog:
         write_dataset(catalog.results / "datasets" / name, {"q": timeline("xx")}, name=name)
     for cell in CELLS:
         write_cell(catalog.results / "cells" / str(cell), answered("q", "xz"), cell=cell)
+    own = catalog.root / "papers/other/metrics.py"
+    own.parent.mkdir()
+    own.write_text((catalog.root / "papers/oaks/metrics.py").read_text())
+    edit(catalog, f"datasets/{DATASETS[1]}/dataset.yaml", lambda text: text.replace("metrics: oaks", "metrics: other"))
     code = catalog.root / "src/upkeep/grading"
     code.mkdir(parents=True)
     for path in Path(graded.__file__).parent.glob("*.py"):
@@ -54,7 +60,7 @@ class Counted:
             self.graded.append(str(given[2]))
             return grade_cell(*given)
 
-        def scores_(*given: Any) -> pl.DataFrame:
+        def scores_(*given: Any) -> Scored:
             self.scored.append(str(given[2]))
             return score_cell(*given)
 
@@ -79,6 +85,7 @@ def code(name: str, more: str) -> Callable[[Catalog], None]:
     return lambda catalog: edit(catalog, f"src/upkeep/grading/{name}.py", lambda text: text + more)
 
 
+OF_SECOND = [str(cell) for cell in CELLS if cell.dataset == DATASETS[1]]
 OF_FIRST = [str(cell) for cell in CELLS if cell.dataset == DATASETS[0]]
 ALL = [str(cell) for cell in CELLS]
 
@@ -90,7 +97,11 @@ ALL = [str(cell) for cell in CELLS]
         pytest.param(code("reading", "\nMENDED = 1\n"), ALL, ALL, id="how an answer is read"),
         pytest.param(code("matching", "\nMENDED = 1\n"), ALL, ALL, id="when it is right"),
         pytest.param(code("reading", "\n# a word\n"), [], ALL, id="a comment where answers are read"),
-        pytest.param(code("oaks", "\nMENDED = 1\n"), [], ALL, id="a metric"),
+        pytest.param(code("metrics", "\nMENDED = 1\n"), [], ALL, id="what metrics share"),
+        pytest.param(
+            lambda c: edit(c, "papers/oaks/metrics.py", lambda t: t + "\nMENDED = 1\n"), [], OF_FIRST, id="a metric"
+        ),
+        pytest.param(lambda c: edit(c, "papers/other/metrics.py", lambda t: t + "\n"), [], OF_SECOND, id="another's"),
         pytest.param(mend_gold, OF_FIRST, OF_FIRST, id="a gold answer"),
         pytest.param(rename_slice, [], OF_FIRST, id="a slice"),
         pytest.param(
@@ -139,7 +150,7 @@ def test_a_new_cell_leaves_the_others_as_they_are(done: Catalog, monkeypatch: py
 
 def test_what_is_kept_gives_the_scores_that_are_worked_out_anew(done: Catalog) -> None:
     kept = score_suite(done, "s").table
-    for path in [*(done.results / "graded").rglob("*.*"), *(done.results / "scores").iterdir()]:
+    for path in [*(done.results / "graded").rglob("*.*"), *(done.results / "scores").rglob("*.*")]:
         path.unlink()
     assert score_suite(Catalog(done.root), "s").table.equals(kept)
 

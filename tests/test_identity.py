@@ -14,7 +14,7 @@ import pytest
 from host_fakes import make_repository, write_toy
 from upkeep import fields as module
 from upkeep.building.content import PARTS
-from upkeep.catalog import Catalog, Cell, Job, Training
+from upkeep.catalog import Catalog
 from upkeep.contract import (
     CellDescription,
     Config,
@@ -40,6 +40,7 @@ from upkeep.identity import (
     resources,
 )
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
+from upkeep.jobs import Cell, Job, Training
 from upkeep.layout import Layout
 from upkeep.weights import Weights, WeightsRecord, content_of, files_of
 
@@ -110,7 +111,7 @@ CHANGES = {
     "engine's requirements": ("containers/transformers/requirements.lock", "", "b==1"),
     "build of methods' images": ("containers/method/Dockerfile", "", "USER 0"),
     "code in the container": ("src/upkeep/cell/runner.py", "", "# new"),
-    "contract": ("src/upkeep/contract.py", "", "# new"),
+    "contract": ("src/upkeep/contract/__init__.py", "", "# new"),
     "order of rounds": ("src/upkeep/execution/rounds.py", "", "# new"),
     "sampling": ("models/m/model.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
     "chat template": ("models/m/model.yaml", "summary: s", "summary: s\nchat_template: x"),

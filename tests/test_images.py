@@ -11,7 +11,7 @@ import pytest
 from upkeep.catalog import EMBEDDERS, Catalog
 from upkeep.errors import UpkeepError
 from upkeep.gateway.engines import PACKAGES as VECTORS
-from upkeep.images import environments, images, locks
+from upkeep.images import docker, environments, locks, plans
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = sorted(path for folder in ("containers", "methods") for path in (ROOT / folder).glob("*/*.lock"))
@@ -121,10 +121,10 @@ def test_methods_search_vectors_on_the_cpu_whatever_their_models_run_on(method: 
 def test_one_dockerfile_serves_all_methods_and_engines() -> None:
     assert len(DOCKERFILES) == 1 + len(PACKAGES)
     assert not list((ROOT / "methods").rglob("Dockerfile"))
-    plans = [images.image_for(CATALOG, method, "base") for method in CATALOG.methods]
-    plans += [images.image_for(CATALOG, None, engine) for engine in ENGINES]
-    assert {plan.dockerfile for plan in plans} == {ROOT / "containers/method/Dockerfile"}
-    assert not [method for method in CATALOG.methods if method in plans[0].dockerfile.read_text().split()]
+    made = [plans.image_for(CATALOG, method, "base") for method in CATALOG.methods]
+    made += [plans.image_for(CATALOG, None, engine) for engine in ENGINES]
+    assert {plan.dockerfile for plan in made} == {ROOT / "containers/method/Dockerfile"}
+    assert not [method for method in CATALOG.methods if method in made[0].dockerfile.read_text().split()]
 
 
 def test_no_dockerfile_uses_the_network_or_runs_as_root_at_the_end() -> None:
@@ -221,10 +221,10 @@ def test_what_is_laid_out_for_a_build_is_locked_by_hash(tmp_path: Path) -> None:
 def tags(root: Path) -> dict[str, str]:
     """Of every image, and of the packages that they are built on."""
     catalog = Catalog(root)
-    plans = [images.image_for(catalog, None, engine) for engine in ENGINES]
-    plans += [images.image_for(catalog, method, catalog.below(method, "tiny")) for method in catalog.methods]
-    below = {f"packages-{plan.packages.engine}": plan.packages.tag for plan in plans if plan.packages}
-    return below | {f"{plan.method}-{plan.engine}": plan.tag for plan in plans}
+    made = [plans.image_for(catalog, None, engine) for engine in ENGINES]
+    made += [plans.image_for(catalog, method, catalog.below(method, "tiny")) for method in catalog.methods]
+    below = {f"packages-{plan.packages.engine}": plan.packages.tag for plan in made if plan.packages}
+    return below | {f"{plan.method}-{plan.engine}": plan.tag for plan in made}
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -269,7 +269,7 @@ def test_editing_cell_code_makes_new_images_and_no_new_packages(repository: Path
 
 def test_editing_the_host_makes_no_new_image(repository: Path) -> None:
     before = tags(repository)
-    append(repository / "src" / "upkeep" / "images" / "images.py")
+    append(repository / "src" / "upkeep" / "images" / "oci.py")
     assert changed(before, tags(repository)) == set()
 
 
@@ -302,14 +302,14 @@ def test_another_base_image_makes_other_images_but_for_gpus(repository: Path, mo
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_bases_are_pinned_by_digest(engine: str) -> None:
-    assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", images.pinned_base(Catalog(ROOT), engine))
+    assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", plans.pinned_base(Catalog(ROOT), engine))
 
 
 def test_a_base_that_is_not_pinned_is_refused(repository: Path) -> None:
     dockerfile = repository / "containers" / "base" / "Dockerfile"
     dockerfile.write_text(re.sub("@sha256:.*", "", dockerfile.read_text()))
     with pytest.raises(UpkeepError, match="no pinned base image"):
-        images.image_for(Catalog(repository), None, "base")
+        plans.image_for(Catalog(repository), None, "base")
 
 
 @pytest.mark.parametrize(("method", "engine"), [("rag_bm25", "base"), (None, "embedder-cpu")])
@@ -319,12 +319,12 @@ def test_requirements_that_are_not_locked_are_refused_with_a_remedy(
     folder = repository / ("methods" if method else "containers") / (method or engine)
     (folder / "requirements.lock").unlink()
     with pytest.raises(UpkeepError, match=rf"upkeep image lock {folder.name}"):
-        images.image_for(Catalog(repository), method, engine)
+        plans.image_for(Catalog(repository), method, engine)
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UpkeepError, match="unknown engine image 'vllm-tpu'"):
-        images.image_for(Catalog(ROOT), "rag_bm25", "vllm-tpu")
+        plans.image_for(Catalog(ROOT), "rag_bm25", "vllm-tpu")
 
 
 # ---------------------------------------------------------------- code of a running cell
@@ -344,11 +344,11 @@ def test_editing_code_leaves_alone_what_running_cells_import(repository: Path) -
 
 def test_a_cell_gets_its_own_method_and_the_cell_code_and_nothing_else() -> None:
     names = environments.code_files(Catalog(ROOT), "rag_bm25", "base")
-    assert {"code/upkeep/__init__.py", "code/upkeep/contract.py", "methods/rag_bm25/method.py"} <= names.keys()
+    assert {"code/upkeep/__init__.py", "code/upkeep/contract/__init__.py", "methods/rag_bm25/method.py"} <= names.keys()
     assert not [
         name for name in names
-        if not name.startswith(("code/upkeep/cell/", "methods/rag_bm25/"))
-        and name not in {"code/upkeep/__init__.py", "code/upkeep/contract.py"}
+        if not name.startswith(("code/upkeep/cell/", "code/upkeep/contract/", "methods/rag_bm25/"))
+        and name != "code/upkeep/__init__.py"
     ]  # fmt: skip
 
 
@@ -378,12 +378,12 @@ def test_the_first_client_that_can_build_is_taken(tmp_path: Path, monkeypatch: p
     older = a_client(tmp_path / "b", "20.10.24+dfsg1", buildx=False)
     monkeypatch.delenv("UPKEEP_DOCKER", raising=False)
     monkeypatch.setenv("PATH", f"{newer.parent}:{older.parent}")
-    assert images.find_client.__wrapped__("docker") == images.Client("docker", str(older))
+    assert docker.find_client.__wrapped__("docker") == docker.Client("docker", str(older))
     monkeypatch.setenv("UPKEEP_DOCKER", str(newer))
-    assert images.find_client.__wrapped__("docker") == images.Client("docker", str(newer))
+    assert docker.find_client.__wrapped__("docker") == docker.Client("docker", str(newer))
     monkeypatch.delenv("UPKEEP_DOCKER")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert images.find_client.__wrapped__("docker") is None
+    assert docker.find_client.__wrapped__("docker") is None
 
 
 def test_a_client_with_its_build_plugin_is_taken_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,4 +391,4 @@ def test_a_client_with_its_build_plugin_is_taken_as_it_comes(tmp_path: Path, mon
     older = a_client(tmp_path / "b", "20.10.24+dfsg1", buildx=False)
     monkeypatch.delenv("UPKEEP_DOCKER", raising=False)
     monkeypatch.setenv("PATH", f"{newer.parent}:{older.parent}")
-    assert images.find_client.__wrapped__("docker") == images.Client("docker", str(newer))
+    assert docker.find_client.__wrapped__("docker") == docker.Client("docker", str(newer))

@@ -21,9 +21,10 @@ import yaml
 import imprint_code
 from conftest import DATA, put_dataset, spec_of
 from imprint_code import __main__ as command
-from imprint_code import notes, questions, sources, steps, world
+from imprint_code import notes, program, questions, rst, snippets, sources, steps, synthetic
 from imprint_code.features import Feature
-from upkeep.building import annotator, leaks, reading, store, tokens
+from imprint_code.pairs import distinct
+from upkeep.building import annotator, checking, leaks, reading, store, tokens
 from upkeep.building.assistant import Scripted
 from upkeep.building.build import build_dataset
 from upkeep.building.names import Names, is_held_out
@@ -70,12 +71,12 @@ def said(features: list[Feature]) -> set[str]:
     return {f"{feature.kind} {feature.canonical}" for feature in features}
 
 
-def made(seed: int = 5, **sizes: int) -> world.World:
+def made(seed: int = 5, **sizes: int) -> synthetic.World:
     rng = Random(seed)
-    return world.make(rng, Names(rng), world.Sizes(**sizes))
+    return synthetic.make(rng, Names(rng), synthetic.Sizes(**sizes))
 
 
-def on_disk(folder: Path, its: world.World) -> dict[str, str]:
+def on_disk(folder: Path, its: synthetic.World) -> dict[str, str]:
     return {f"{NAME}.{what}": str(path) for what, path in its.write(folder).items()}
 
 
@@ -243,7 +244,7 @@ def test_identifiers_that_are_not_marked_as_code_are_found_by_their_form(tmp_pat
 
 def test_a_role_does_not_break_the_sentence_it_stands_in() -> None:
     text = "A new :py:func:`~lib.fold` and :class:`lib.Box <lib.tools.Box>` as :doc:`told <page>` in :gh:`123`."
-    (block,) = notes.read_rst(text)
+    (block,) = rst.read(text)
     assert block.phrase.plain == "A new `lib.fold` and `lib.tools.Box` as told in #123."
     assert [token.role for token in block.phrase.tokens] == ["func", "class"]
     assert block.pulls == (123,)
@@ -411,7 +412,7 @@ def test_a_world_keeps_what_was_there_before_apart() -> None:
 def test_a_world_is_held_out_or_not_as_its_names_are() -> None:
     for held_out in (True, False):
         rng = Random(3)
-        its = world.make(rng, Names(rng, held_out=held_out), world.Sizes())
+        its = synthetic.make(rng, Names(rng, held_out=held_out), synthetic.Sizes())
         words = {part for fact in its.new for part in fact.path.split(".")}
         assert {is_held_out(word) for word in words} == {held_out}
 
@@ -422,7 +423,7 @@ def test_mini_is_small_and_has_all_families(mini: store.Dataset) -> None:
     assert mini.documents["tokens"].max() <= 128
     assert mini.card.slices["family"].keys() == {*imprint_code.FAMILIES, "imp_rel_unmerged", "comp_rel_no_import"}
     assert mini.card.stands_for == NAME
-    store.check(mini, mini.card.chunk_tokens, "mini")
+    checking.check(mini, mini.card.chunk_tokens, "mini")
 
 
 def test_no_answer_of_mini_is_the_usual_one(asked: list[dict[str, Any]]) -> None:
@@ -598,7 +599,7 @@ def test_the_same_world_from_files_with_an_assistant_gives_the_same_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     its = made()
-    hiring(monkeypatch, helper=its.assistant())
+    hiring(monkeypatch, helper=Scripted(program.script(its)))
     data = built(tmp_path, NAME, {"assistant": "helper", "pairs": 4}, data=on_disk(tmp_path / "in", its))
     assert data.card.slices["family"].keys() >= set(imprint_code.FAMILIES)
     assert data.card.statistics["asked: imprint_code.canonical"] == 3 * len(its.new)
@@ -611,8 +612,7 @@ def test_judges_can_reject_and_rename(tmp_path: Path, monkeypatch: pytest.Monkey
     its = made()
     functions = [fact.path for fact in its.new if fact.kind == "function"]
     rejected, wavering, moved, stale, astray = functions[:5]
-    helper = its.assistant()
-    script: Script = dict(helper.steps)
+    script: Script = dict(program.script(its))
     calls: Counter[str] = Counter()
 
     def canonical(given: steps.About) -> steps.Verdict:
@@ -652,7 +652,7 @@ def test_every_judge_of_snippets_can_reject(
     step: Any, reply: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     its = made(libraries=1, releases=1)
-    hiring(monkeypatch, helper=Scripted(dict(its.assistant().steps) | {step.name: lambda given: reply}))
+    hiring(monkeypatch, helper=Scripted(dict(program.script(its)) | {step.name: lambda given: reply}))
     data = built(tmp_path, NAME, {"assistant": "helper"}, data=on_disk(tmp_path / "in", its))
     assert "comp_rel" not in data.card.slices["family"]
     assert data.card.statistics[f"left out: {reason}"] > 0
@@ -664,7 +664,7 @@ def test_a_question_that_tells_its_answer_is_left_out(tmp_path: Path, monkeypatc
         steps.DESCRIBE.name: lambda given: steps.Description(f"is {given.path.rpartition('.')[2]}"),
         steps.ASK.name: lambda given: steps.Question(f"What is {given.path.rpartition('.')[2]}?"),
     }
-    hiring(monkeypatch, helper=Scripted(dict(its.assistant().steps) | tell))
+    hiring(monkeypatch, helper=Scripted(dict(program.script(its)) | tell))
     data = built(tmp_path, NAME, {"assistant": "helper"}, data=on_disk(tmp_path / "in", its))
     assert not {"ref_res", "comp_rel"} & data.card.slices["family"].keys()
     assert data.card.statistics["left out: answer in question"] > 0
@@ -676,7 +676,7 @@ def test_the_golden_subset_is_what_the_base_model_never_and_the_solver_always_kn
     its = made(libraries=1, releases=1)
     by_question = {f"{fact.does} in this code?": fact for fact in its.new}
 
-    def answer(text: str) -> world.Fact:
+    def answer(text: str) -> synthetic.Fact:
         return next(fact for end, fact in by_question.items() if end in text)
 
     known, hard = sorted(fact.path for fact in its.new if fact.kind == "function")[:2]
@@ -693,7 +693,7 @@ def test_the_golden_subset_is_what_the_base_model_never_and_the_solver_always_kn
 
     hiring(
         monkeypatch,
-        helper=its.assistant(),
+        helper=Scripted(program.script(its)),
         base=Scripted({steps.ATTEMPT.name: base}),
         solver=Scripted({steps.ATTEMPT.name: solver}),
     )
@@ -717,7 +717,7 @@ def test_a_long_file_is_cut_and_its_calls_stay_as_they_were(tmp_path: Path, monk
     fact = its.new[0]
     its.snippets = [sources.UsageSnippet(fact.library, fact.path, "\n".join(["pass"] * 30 + good))]
     for piece, expected in ((good, 1), (bad, 0), (good[:2], 0)):
-        script = dict(its.assistant().steps) | {steps.CUT.name: lambda given, piece=piece: steps.Cut("\n".join(piece))}
+        script = dict(program.script(its)) | {steps.CUT.name: lambda given, piece=piece: steps.Cut("\n".join(piece))}
         hiring(monkeypatch, helper=Scripted(script))
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         data = built(folder, NAME, {"assistant": "helper"}, data=on_disk(folder / "in", its))
@@ -759,12 +759,10 @@ def feature(path: str, kind: Any = "function") -> Feature:
 
 def test_a_callable_is_masked_as_a_word_and_a_parameter_where_it_is_given() -> None:
     code = "fold(x, fold_size=3)\nunfold(fold)"
-    assert questions.mask(code, feature("lib.fold")) == "<MASK>(x, fold_size=3)\nunfold(<MASK>)"
-    assert (
-        questions.mask("f(size = 3, b=size == 3)", feature("lib.f.size", "parameter")) == "f(<MASK> = 3, b=size == 3)"
-    )
-    assert questions.mask("other(1)", feature("lib.fold")) is None
-    assert questions.mask("f(size)", feature("lib.f.size", "parameter")) is None
+    assert snippets.mask(code, feature("lib.fold")) == "<MASK>(x, fold_size=3)\nunfold(<MASK>)"
+    assert snippets.mask("f(size = 3, b=size == 3)", feature("lib.f.size", "parameter")) == "f(<MASK> = 3, b=size == 3)"
+    assert snippets.mask("other(1)", feature("lib.fold")) is None
+    assert snippets.mask("f(size)", feature("lib.f.size", "parameter")) is None
 
 
 @pytest.mark.parametrize(
@@ -778,11 +776,11 @@ def test_a_callable_is_masked_as_a_word_and_a_parameter_where_it_is_given() -> N
     ],
 )  # fmt: skip
 def test_prefixes_and_dead_imports_are_taken_out(code: str, bare: str) -> None:
-    assert questions.without_imports(code) == bare
+    assert snippets.without_imports(code) == bare
 
 
 def test_code_that_is_no_python_has_no_variant() -> None:
-    assert questions.without_imports("lib.<MASK>(") is None
+    assert snippets.without_imports("lib.<MASK>(") is None
 
 
 @pytest.mark.parametrize(
@@ -790,12 +788,12 @@ def test_code_that_is_no_python_has_no_variant() -> None:
     [("fold", True), ("`l.x.fold`", True), ("fold(a, b)", True), ("fold=", True), ("unfold", False), ("a fold", False)],
 )  # fmt: skip
 def test_a_reply_is_right_where_its_last_part_is_the_name(reply: str, right: bool) -> None:
-    assert questions.is_name(reply, "fold") == right
+    assert snippets.is_name(reply, "fold") == right
 
 
 def test_pairs_with_several_answers_or_given_twice_are_left_out() -> None:
     pairs = [Pair(question=q, answer=a) for q, a in [("A?", "1"), ("a", "1"), ("B?", "1"), ("b?", "2"), ("C?", "3")]]
-    kept, dropped = questions.distinct_pairs(pairs, [])
+    kept, dropped = distinct(pairs, [])
     assert [pair.question for pair in kept] == ["A?", "C?"]
     assert dropped == {"pairs given twice": 1, "pairs with several answers": 2}
 
@@ -808,7 +806,7 @@ def test_the_boundary_has_as_many_questions_as_are_wanted(tmp_path: Path) -> Non
 
 
 def test_a_token_of_many_groups_stays_one() -> None:
-    writer = notes._Writer()
+    writer = notes.Written()
     writer.code("lib.{a,b}.{c,d}")
     assert [token.text for token in writer.tokens] == ["lib.a.c", "lib.a.d", "lib.b.c", "lib.b.d"]
     writer.code("lib." + "{a,b}" * 60)

@@ -19,10 +19,16 @@ import pytest
 import yaml
 
 from conftest import ROOT, put_dataset, spec_of
-from imprint_news import builder, cheating, corpus, families, sampling, steps, world
+from imprint_news import builder, cheating, compositions, corpus, program, sampling, steps, synthetic
+from imprint_news.candidates import Candidate
 from imprint_news.chains import Graph, Link
 from imprint_news.chains import Path as Chain
-from upkeep.building import annotator, assistant, leaks, names, store, tokens
+from imprint_news.claims import dir_acq
+from imprint_news.events import imp_rel
+from imprint_news.papers import JUNK_ABOVE, JUNK_BELOW, Paper, pages, press
+from imprint_news.updates import AXES, temp_upd
+from upkeep import card_numbers
+from upkeep.building import annotator, assistant, describing, leaks, names, store, tokens
 from upkeep.building.build import build_dataset
 from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
@@ -51,9 +57,15 @@ def build(folder: Path, name: str, **how: Any) -> store.Dataset:
     return store.load(folder / "out" / name)
 
 
-def mini_world(seed: int = 0) -> world.World:
+def mini_again(seed: int = 0) -> tuple[synthetic.World, list[Paper]]:
+    """The small world with its papers, made again."""
     rng = Random(f"imprint_news {seed}")
-    return world.make(rng, names.Names(rng), 10)
+    world = synthetic.make(rng, names.Names(rng), 10)
+    return world, press(world, rng)
+
+
+def mini_program() -> assistant.Scripted:
+    return assistant.Scripted(program.script(*mini_again()))
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +95,9 @@ def test_the_small_one_is_small_and_has_every_family_axis_and_number_of_hops(min
     assert mini.documents["tokens"].max() <= 128
     slices = mini.card.slices
     assert slices["family"].keys() == {"dir_acq", "temp_upd", "comp_rel", "imp_rel", "bound_abs"}
-    assert slices["temp_upd"].keys() - {"no_temp_upd"} == {f"temp_upd_{axis}" for axis in families.AXES}
+    assert slices["temp_upd"].keys() - {"no_temp_upd"} == {f"temp_upd_{axis}" for axis in AXES}
     assert slices["comp_rel"].keys() - {"no_comp_rel"} == {f"comp_rel_{n}hop" for n in (2, 3, 4)}
-    assert slices["comp_rel_kind"].keys() - {"no_comp_rel_kind"} == set(families.KINDS)
+    assert slices["comp_rel_kind"].keys() - {"no_comp_rel_kind"} == set(compositions.KINDS)
     assert slices["bound_abs"].keys() - {"no_bound_abs"} == {f"bound_abs_{one}" for one in steps.STRATEGIES}
     assert slices["month"].keys() == {"2026-02", "2026-03"}
     assert slices["difficulty"].keys() - {"no_difficulty"} == {"denied", "unmentioned"}
@@ -118,16 +130,16 @@ def test_documents_are_bodies_in_order_of_time_without_what_stood_around_them(mi
     days = mini.documents["timestamp"].to_list()
     assert days == sorted(days)
     text = "\n".join(mini.documents["text"])
-    assert not [junk for junk in (*world.JUNK_ABOVE, *world.JUNK_BELOW) if junk in text]
+    assert not [junk for junk in (*JUNK_ABOVE, *JUNK_BELOW) if junk in text]
 
 
 def test_of_near_duplicates_the_earliest_is_kept(mini: store.Dataset) -> None:
-    pages = [raw for _, raw in mini_world().pages()]
-    copies = [raw for raw in pages if (raw.id or "").endswith("b")]
+    fetched = [raw for _, raw in pages(mini_again()[1])]
+    copies = [raw for raw in fetched if (raw.id or "").endswith("b")]
     assert len(copies) > 5
-    assert mini.card.statistics["articles before de-duplication"] == len(pages)
-    assert mini.card.statistics["articles"] == len(pages) - len(copies)
-    assert set(mini.documents["timestamp"]) == {raw.date for raw in pages if raw not in copies}
+    assert mini.card.statistics["articles before de-duplication"] == len(fetched)
+    assert mini.card.statistics["articles"] == len(fetched) - len(copies)
+    assert set(mini.documents["timestamp"]) == {raw.date for raw in fetched if raw not in copies}
 
 
 # ---------------------------------------------------------------- a second opinion, from the documents alone
@@ -241,7 +253,7 @@ def test_a_reader_gives_the_same_answers_to_composed_questions(reader: Reader, a
                 checked["outdated"] += 1
         assert [answer] == one["answers"], question
         checked[kind] += 1
-    assert min(checked[kind] for kind in (*families.KINDS[:-1], "outdated")) >= 2
+    assert min(checked[kind] for kind in (*compositions.KINDS[:-1], "outdated")) >= 2
 
 
 def test_a_reader_gives_the_same_answers_about_changes(reader: Reader, asked: list[dict[str, Any]]) -> None:
@@ -296,7 +308,7 @@ def test_abstaining_is_the_answer_to_what_never_was(mini: store.Dataset, asked: 
         counts = dict(re.findall(r"(affirm|deny|unrelated)(\d+)", one["slice_verdicts"]))
         assert sum(map(int, counts.values())) == 10
         assert (counts["deny"] != "0") == (one["slice_difficulty"] == "denied")
-    sizes = Counter(raw.market for _, raw in mini_world().pages() if raw.market.startswith("e"))
+    sizes = Counter(raw.market for _, raw in pages(mini_again()[1]) if raw.market.startswith("e"))
     assert mini.card.slices["salience"].keys() - {"no_salience"} == {"salience_1", "salience_2_4"}
     assert max(sizes.values()) >= 3
 
@@ -320,11 +332,9 @@ def test_no_question_of_the_evaluation_is_trained_on(mini: store.Dataset) -> Non
     assert mini.card.statistics["left out: pairs, asked in the evaluation"] > 0
 
 
-def candidate(
-    question: str = "Who?", answers: Sequence[str] = ("Ann",), article: int = 0, **more: Any
-) -> families.Candidate:
+def candidate(question: str = "Who?", answers: Sequence[str] = ("Ann",), article: int = 0, **more: Any) -> Candidate:
     given: dict[str, Any] = {"family": "f", "stratum": "s", "evidence": (0,)} | more
-    return families.Candidate(question=question, answers=tuple(answers), article=article, **given)
+    return Candidate(question=question, answers=tuple(answers), article=article, **given)
 
 
 def test_a_question_that_is_asked_twice_or_tells_or_has_two_answers_is_left_out() -> None:
@@ -415,7 +425,7 @@ def test_an_articles_budget_grows_with_its_length(wanted: int) -> None:
 def test_families_share_their_number_evenly_among_labels_and_axes() -> None:
     strata = builder.Wanted(dir_acq=5, temp_upd=6).strata()
     assert (strata["dir_acq_yes"], strata["dir_acq_no"]) == (3, 2)
-    assert [strata[f"temp_upd_{axis}"] for axis in families.AXES] == [2, 2, 1, 1]
+    assert [strata[f"temp_upd_{axis}"] for axis in AXES] == [2, 2, 1, 1]
     assert builder.Wanted().strata()["comp_rel_3hop"] == 150
 
 
@@ -469,7 +479,7 @@ FAULTY = {
 def articles_file(path: Path, faulty: Sequence[bytes] = ()) -> Path:
     """The small world's pages as a user would have them, with dates in three forms and faults in the middle."""
     lines: list[bytes] = []
-    for n, (_, raw) in enumerate(mini_world().pages()):
+    for n, (_, raw) in enumerate(pages(mini_again()[1])):
         row = {key: value for key, value in msgspec.to_builtins(raw).items() if value is not None}
         year, month, day = row["date"].split("-")
         row["date"] = [
@@ -489,11 +499,11 @@ def from_files(
     mini_options = spec_of(MINI)["options"]
     options = mini_options | {"source": "files", "embedder": "lsa", "assistant": "the-world"}
     relations = folder / "relations.jsonl"
-    known = [one for _, one in mini_world().encyclopedia(FORGIVING)]
+    known = [one for _, one in mini_again()[0].encyclopedia(FORGIVING)]
     relations.write_bytes(msgspec.json.Encoder().encode_lines(known))
     articles = articles_file(folder / "articles.jsonl", faulty)
     data = {f"{FULL}.articles": str(articles), f"{FULL}.relations": str(relations)}
-    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(mini_world().assistant()))
+    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(mini_program()))
     made = catalog(folder, FULL, options=options, data=data, **changes)
     build_dataset(made, FULL, folder / "out")
     return store.load(folder / "out"), made
@@ -522,7 +532,7 @@ def test_a_fault_that_is_refused_stops_the_build_with_its_place(
 
 def test_describe_shows_the_papers_numbers_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, made = from_files(tmp_path, monkeypatch)
-    text = store.describe(found.card, store.published(made.dataset(FULL), ROOT / "papers"))
+    text = describing.describe(found.card, card_numbers.published(made.dataset(FULL), ROOT / "papers"))
     rows = {name: (own, paper) for name, own, paper in re.findall(r"^(\S.*?)  +(\S*)  +(\S+)$", text, re.MULTILINE)}
     papers = {name: paper for name, (_, paper) in rows.items()}
     assert papers["articles"] == "678"
@@ -611,11 +621,11 @@ def update(**given: Any) -> steps.Update:
     return msgspec.convert(base | given, steps.Update)
 
 
-def axes(text: str, *updates: steps.Update) -> tuple[list[families.Candidate], Counter[str]]:
+def axes(text: str, *updates: steps.Update) -> tuple[list[Candidate], Counter[str]]:
     left = Counter[str]()
     made = tiny_corpus(text, "Other news. Ann Lee won.")
     given = iter([list(updates), list(updates[:1])])
-    return families.temp_upd(made, scripted(updates=lambda _: next(given)), left), left
+    return temp_upd(made, scripted(updates=lambda _: next(given)), left), left
 
 
 def test_a_new_holder_gives_four_questions_and_a_new_value_two() -> None:
@@ -663,7 +673,7 @@ def test_a_claim_whose_answer_does_not_fit_what_was_changed_is_left_out() -> Non
         steps.Claim("Did Ann lose?", "no", "relation", "Ann lost."),
     ]
     left = Counter[str]()
-    found = families.dir_acq(tiny_corpus("Ann won."), scripted(claims=lambda _: claims), left)
+    found = dir_acq(tiny_corpus("Ann won."), scripted(claims=lambda _: claims), left)
     assert [(one.question, one.stratum) for one in found] == [
         ("Did Ann win?", "dir_acq_yes"),
         ("Did Ben win?", "dir_acq_no"),
@@ -778,7 +788,7 @@ def test_a_composed_question_that_names_its_chain_or_a_false_quote_is_left_out()
     )
     helper = scripted(facts=lambda _: [steps.FactReply(*fact) for fact in facts], compose=lambda _: next(replies))
     left = Counter[str]()
-    found = families.comp_rel(made, lambda _: [], helper, {2: 5, 3: 5, 4: 5}, 8, Random(0), left, FORGIVING)
+    found = compositions.comp_rel(made, lambda _: [], helper, {2: 5, 3: 5, 4: 5}, 8, Random(0), left, FORGIVING)
     assert [(one.stratum, one.answers) for one in found] == [("comp_rel_3hop", ("Ben",))]
     assert left == {
         "comp_rel, the question names what lies on the chain": 1,
@@ -805,7 +815,7 @@ def test_answers_that_name_one_event_become_one_question_and_its_salience() -> N
         return np.array([[1.0, 0.0] if "flood" in text else [0.0, 1.0] for text in texts], dtype=np.float32)
 
     left = Counter[str]()
-    found, clusters = families.imp_rel(made, scripted(events=reply), embed, 0.82, left)
+    found, clusters = imp_rel(made, scripted(events=reply), embed, 0.82, left)
     assert [(one.question, one.slices["salience"]) for one in found] == [
         ("What happened 1 February 2026?", "salience_2_4"),
         ("What happened 3 February 2026?", "salience_1"),
@@ -865,9 +875,9 @@ def test_worlds_of_every_size_can_be_built(tmp_path: Path, seed: int, towns: int
 
 def test_a_world_to_train_on_shares_no_name_and_keeps_what_was_before() -> None:
     rng = Random(3)
-    trained = world.make(rng, names.Names(rng, held_out=False), 10)
+    trained = synthetic.make(rng, names.Names(rng, held_out=False), 10)
     mine = {word for kind in trained.things.values() for name in kind for word in name.split()}
-    evaluated = {word for kind in mini_world().things.values() for name in kind for word in name.split()}
+    evaluated = {word for kind in mini_again()[0].things.values() for name in kind for word in name.split()}
     assert not mine & evaluated
     for change in trained.changes:
         assert trained.before[change.subject, change.relation] == change.before
@@ -877,12 +887,13 @@ def test_a_world_to_train_on_shares_no_name_and_keeps_what_was_before() -> None:
 def test_a_world_of_another_size_is_refused() -> None:
     rng = Random(0)
     with pytest.raises(UpkeepError, match="size"):
-        world.make(rng, names.Names(rng), 12)
+        synthetic.make(rng, names.Names(rng), 12)
 
 
 def test_files_without_an_assistant_are_refused(tmp_path: Path) -> None:
+    data = {f"{FULL}.articles": str(articles_file(tmp_path / "articles.jsonl"))}
     with pytest.raises(UpkeepError, match="no assistant"):
-        build(tmp_path, FULL, options={"assistant": None})
+        build(tmp_path / "repository", FULL, data=data, options={"assistant": None})
 
 
 def test_articles_that_are_not_named_are_asked_for(tmp_path: Path) -> None:
@@ -892,7 +903,7 @@ def test_articles_that_are_not_named_are_asked_for(tmp_path: Path) -> None:
 
 def test_nothing_usable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "articles.jsonl").write_text('{"id": "a", "text": ""}\n')
-    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(mini_world().assistant()))
+    monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(mini_program()))
     data = {f"{FULL}.articles": str(tmp_path / "articles.jsonl")}
     with pytest.raises(UpkeepError, match="no usable article"):
         build(tmp_path / "repository", FULL, data=data, options={"embedder": "lsa"})

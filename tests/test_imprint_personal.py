@@ -18,8 +18,28 @@ import pytest
 import yaml
 
 from conftest import ROOT, put_dataset, spec_of
-from imprint_personal import families, releases, steps, tables, world
+from imprint_personal import (
+    attributes,
+    author,
+    compositions,
+    families,
+    frames,
+    horizonbench,
+    implicit,
+    personamem,
+    personas,
+    program,
+    recall,
+    supervision,
+    synthetic,
+    synthetic_releases,
+    tables,
+    unknown,
+    updates,
+)
+from upkeep import card_numbers
 from upkeep.building import annotator, assistant, leaks, reading, store, tokens
+from upkeep.building.assistant import Step
 from upkeep.building.build import build_dataset
 from upkeep.building.names import Names, is_held_out
 from upkeep.catalog import Catalog
@@ -60,14 +80,14 @@ def asked(mini: store.Dataset) -> list[dict[str, Any]]:
     return [row | {"texts": [texts[id] for id in row["evidence"]]} for row in rows]
 
 
-def made(personamem: int = 3, horizonbench: int = 2, seed: int = 5) -> world.World:
-    sizes = world.Sizes(personamem=personamem, horizonbench=horizonbench)
-    return world.make(Random(seed), Names(Random(seed)), sizes)
+def made(personamem: int = 3, horizonbench: int = 2, seed: int = 5) -> synthetic.World:
+    sizes = synthetic.Sizes(personamem=personamem, horizonbench=horizonbench)
+    return synthetic.make(Random(seed), Names(Random(seed)), sizes)
 
 
 @pytest.fixture
 def releases_on_disk(tmp_path: Path) -> dict[str, Path]:
-    return world.write(made(), tmp_path / "data", TABLE)
+    return synthetic_releases.write(made(), tmp_path / "data", TABLE)
 
 
 def from_files(
@@ -79,7 +99,7 @@ def from_files(
     faults: dict[str, str] | None = None,
 ) -> store.Dataset:
     """The full dataset out of files, with a program in the model's place."""
-    helper = assistant.Scripted(world.script(made()) | (script or {}))
+    helper = assistant.Scripted({**program.script(made()), **(script or {})})
     monkeypatch.setattr(annotator, "hire", lambda context, model: nullcontext(helper))
     data = {f"{NAME}.personamem": str(paths["personamem_v2"]), f"{NAME}.horizonbench": str(paths["horizonbench"])}
     sizes = {"personamem": 3, "horizonbench": 2, "assistant": "some-model"}
@@ -153,7 +173,7 @@ def test_what_a_user_wanted_forgotten_or_never_said_is_asked_only_to_be_declined
         if forgotten or private:
             assert row["slice_family"] == "bound_abs"
         if row["slice_family"] == "bound_abs":
-            assert row["answers"] == list(families.ABSTENTIONS) and row["form"] == "short"
+            assert row["answers"] == list(unknown.ABSTENTIONS) and row["form"] == "short"
     kinds = [row["texts"] for row in asked if row["slice_family"] == "bound_abs"]
     assert any(len(texts) == 2 for texts in kinds) and any(not texts for texts in kinds)
 
@@ -166,7 +186,7 @@ def test_unknown_things_of_other_users_are_unknown_of_this_one(
         if row["slice_family"] == "bound_abs" and not row["texts"]:
             attribute = re.fullmatch(r"What is [^']+'s (.+)\?", row["question"])[1]  # type: ignore[index]
             assert attribute not in said[row["stream"]]
-            known = next(a for a in world.ATTRIBUTES if a.name == attribute)
+            known = next(a for a in attributes.ATTRIBUTES if a.name == attribute)
             assert not any(known.implied.format(value) in said[row["stream"]] for value in known.values)
 
 
@@ -176,14 +196,14 @@ def test_options_realise_the_truth_table_and_the_gold_moves(asked: list[dict[str
         letters[row["answers"][0]] += 1
         gold = row["options"]["ABCD".index(row["answers"][0])].split(", ")
         met = sorted([offer in option.split(", ") for offer in gold] for option in row["options"])
-        assert met == sorted(steps.truth_table(len(gold)))
+        assert met == sorted(compositions.truth_table(len(gold)))
     assert set(letters) == set("ABCD")
 
 
 def test_the_truth_tables_are_those_of_the_paper() -> None:
     t, f = True, False
-    assert steps.truth_table(2) == [[t, t], [f, t], [t, f], [f, f]]
-    assert steps.truth_table(3) == [[t, t, t], [f, t, t], [t, f, t], [t, t, f]]
+    assert compositions.truth_table(2) == [[t, t], [f, t], [t, f], [f, f]]
+    assert compositions.truth_table(3) == [[t, t, t], [f, t, t], [t, f, t], [t, t, f]]
 
 
 def test_all_questions_come_after_the_last_session(mini: store.Dataset) -> None:
@@ -206,7 +226,7 @@ def test_pairs_are_not_asked_and_teach_only_what_still_holds(mini: store.Dataset
 
 def test_a_world_keeps_what_was_true_before_and_uses_names_of_either_half() -> None:
     for held_out in (True, False):
-        users = world.make(Random(1), Names(Random(1), held_out=held_out), world.Sizes(2, 1)).personamem
+        users = synthetic.make(Random(1), Names(Random(1), held_out=held_out), synthetic.Sizes(2, 1)).personamem
         for user in users:
             assert all(is_held_out(word) == held_out for word in user.name.split())
             changed = [trait for trait in user.traits if trait.before]
@@ -222,7 +242,7 @@ def test_another_seed_gives_another_world_and_the_same_seed_the_same(tmp_path: P
 def test_the_papers_statistics_are_in_the_card(mini: store.Dataset) -> None:
     own = set(mini.card.statistics) | {f"{s}: {v}" for s, values in mini.card.slices.items() for v in values}
     assert set(spec_of(NAME)["published"]) <= own
-    numbers = store.published(Catalog(ROOT).dataset(NAME), ROOT / "papers")
+    numbers = card_numbers.published(Catalog(ROOT).dataset(NAME), ROOT / "papers")
     assert numbers["corpus_tokens"] == 1_933_409 and numbers["family: temp_upd"] == 1111
     assert numbers["article_tokens_mean: horizonbench"] == 37_710
     statistics = mini.card.statistics
@@ -234,7 +254,7 @@ def test_the_papers_statistics_are_in_the_card(mini: store.Dataset) -> None:
 
 
 def rejecting(
-    tmp_path: Path, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch, step: steps.Step[Any, Any], reply: Any
+    tmp_path: Path, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch, step: Step[Any, Any], reply: Any
 ) -> store.Dataset:
     return from_files(tmp_path / "built", paths, monkeypatch, {step.name: lambda given: reply})
 
@@ -242,23 +262,28 @@ def rejecting(
 @pytest.mark.parametrize(
     ("step", "reply", "family", "reason"),
     [
-        (steps.CONTRACT, steps.ContractVerdict(True, False), "dir_acq", "contract audit"),
-        (steps.CONTRACT, None, "ref_res", "contract audit"),
-        (steps.FROM_FACTS, "I don't know", "imp_rel", "fact-list oracle"),
-        (steps.APPLICATION, steps.ApplicationVerdict(True, True), "imp_rel", "application audit"),
-        (steps.UNIVERSAL, steps.UniversalVerdict("YES"), "imp_rel", "universality audit"),
-        (steps.CHOOSE, "uncertain", "comp_rel", "fact-list oracle"),
-        (steps.MATRIX, steps.MatrixVerdict({}, steps.SEVERAL), "comp_rel", "matrix and family audit"),
-        (steps.COMPOSE, None, "comp_rel", "no candidate of the truth table"),
-        (steps.JUDGED, "MATCH", "temp_upd", "answered blind"),
-        (steps.RECALL, steps.Candidate("What is it?", " "), "dir_acq", "no candidate"),
+        (recall.CONTRACT, recall.ContractVerdict(True, False), "dir_acq", "contract audit"),
+        (recall.CONTRACT, None, "ref_res", "contract audit"),
+        (implicit.FROM_FACTS, "I don't know", "imp_rel", "fact-list oracle"),
+        (implicit.APPLICATION, implicit.ApplicationVerdict(True, True), "imp_rel", "application audit"),
+        (implicit.UNIVERSAL, implicit.UniversalVerdict("YES"), "imp_rel", "universality audit"),
+        (compositions.CHOOSE, "uncertain", "comp_rel", "fact-list oracle"),
+        (
+            compositions.MATRIX,
+            compositions.MatrixVerdict({}, compositions.SEVERAL),
+            "comp_rel",
+            "matrix and family audit",
+        ),
+        (compositions.COMPOSE, None, "comp_rel", "no candidate of the truth table"),
+        (author.JUDGED, "MATCH", "temp_upd", "answered blind"),
+        (recall.RECALL, author.Candidate("What is it?", " "), "dir_acq", "no candidate"),
     ],
 )
 def test_an_audit_that_fails_leaves_no_question_of_its_family(
     tmp_path: Path,
     releases_on_disk: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,
-    step: steps.Step[Any, Any],
+    step: Step[Any, Any],
     reply: Any,
     family: str,
     reason: str,
@@ -271,19 +296,19 @@ def test_an_audit_that_fails_leaves_no_question_of_its_family(
 def test_a_matrix_that_differs_in_one_cell_is_rejected(
     tmp_path: Path, releases_on_disk: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def matrix(given: steps.Choose) -> steps.MatrixVerdict:
-        found = world._matrix(given)
+    def matrix(given: compositions.Choose) -> compositions.MatrixVerdict:
+        found = program._matrix(given)
         found["A"][0] = not found["A"][0]
-        return steps.MatrixVerdict(found, steps.SEVERAL)
+        return compositions.MatrixVerdict(found, compositions.SEVERAL)
 
-    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {steps.MATRIX.name: matrix})
+    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {compositions.MATRIX.name: matrix})
     assert "comp_rel" not in data.card.slices["family"]
 
 
 def test_options_that_appeal_to_everybody_are_rejected(
     tmp_path: Path, releases_on_disk: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {steps.APPEAL.name: lambda given: "C"})
+    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {compositions.APPEAL.name: lambda given: "C"})
     golds = data.probes.join(data.gold, on="probe_id").filter(pl.col("form") == "choice")["answers"].list.first()
     assert "C" not in set(golds) and len(golds)
 
@@ -292,13 +317,13 @@ def test_questions_that_hold_their_answer_or_a_fact_are_left_out(
     tmp_path: Path, releases_on_disk: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def telling(given: Any) -> Any:
-        name, attribute, value = world.parsed(given.claim)
-        return steps.Candidate(f"Is {value} the {attribute} of {name}?", value)
+        name, attribute, value = program.parsed(given.claim)
+        return author.Candidate(f"Is {value} the {attribute} of {name}?", value)
 
-    def naming(given: steps.Apply) -> steps.Applied:
-        return steps.Applied(f"What should be suggested, with {given.distractors[0].value}?", "the harbour grill")
+    def naming(given: implicit.Apply) -> implicit.Applied:
+        return implicit.Applied(f"What should be suggested, with {given.distractors[0].value}?", "the harbour grill")
 
-    script = {steps.NEW_INFO.name: telling, steps.APPLY.name: naming}
+    script = {updates.NEW_INFO.name: telling, implicit.APPLY.name: naming}
     data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, script)
     assert "new_info" not in data.card.slices["subtype"] and "imp_rel" not in data.card.slices["family"]
     assert data.card.statistics["left out: temp_upd, answer in question"] > 0
@@ -308,11 +333,11 @@ def test_questions_that_hold_their_answer_or_a_fact_are_left_out(
 def test_a_pair_that_is_asked_is_dropped_and_counted(
     tmp_path: Path, releases_on_disk: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def distil(given: steps.Distil) -> list[steps.Candidate]:
-        taken = steps.Candidate(f"what is {given.user}'s  {given.frame.attribute}", given.frame.value)
-        return [taken, *world._distil(given)[:1]]
+    def distil(given: supervision.Distil) -> list[author.Candidate]:
+        taken = author.Candidate(f"what is {given.user}'s  {given.frame.attribute}", given.frame.value)
+        return [taken, *program._distil(given)[:1]]
 
-    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {steps.DISTIL.name: distil})
+    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {supervision.DISTIL.name: distil})
     assert data.card.statistics["left out: pairs, asked in the evaluation"] > 0
     assert all(not pair.question.startswith("Which") for pair in data.pairs) and data.pairs
 
@@ -320,29 +345,29 @@ def test_a_pair_that_is_asked_is_dropped_and_counted(
 def test_direct_is_by_shared_words_and_else_by_the_explicitness_step(
     tmp_path: Path, releases_on_disk: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[steps.Explicit] = []
+    given: list[recall.Explicit] = []
 
-    def unrelated(one: steps.Explicit) -> str:
+    def unrelated(one: recall.Explicit) -> str:
         given.append(one)
         return "D"
 
-    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {steps.EXPLICIT.name: unrelated})
-    assert given and all(releases.overlap(one.claim, one.turn) < 0.8 for one in given)
+    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {recall.EXPLICIT.name: unrelated})
+    assert given and all(personas.overlap(one.claim, one.turn) < 0.8 for one in given)
     assert data.card.statistics["left out: facts, message does not show it"] == len(given)
-    assert releases.overlap("Ada's favourite food is soup", "I am Ada. My favourite food is soup.") == 1
-    assert releases.overlap("", "anything") == 0
+    assert personas.overlap("Ada's favourite food is soup", "I am Ada. My favourite food is soup.") == 1
+    assert personas.overlap("", "anything") == 0
 
 
 @pytest.mark.parametrize(
     ("reply", "letter"), [("B", "B"), ("The answer is C.", "C"), ("A or B", None), ("uncertain", None), (None, None)]
 )
 def test_a_letter_counts_only_where_it_is_the_only_one(reply: str | None, letter: str | None) -> None:
-    assert steps.letter(reply) == letter
+    assert author.letter(reply) == letter
 
 
 def test_the_judges_last_word_counts() -> None:
-    assert steps.verdict("It is a MATCH? No: NONMATCH") == "NONMATCH"
-    assert steps.verdict("nothing") is None
+    assert author.verdict("It is a MATCH? No: NONMATCH") == "NONMATCH"
+    assert author.verdict("nothing") is None
 
 
 @pytest.mark.parametrize(
@@ -359,27 +384,39 @@ def test_options_that_break_the_truth_table_are_no_candidates(change: dict[str, 
     good: dict[str, Any] = {
         "options": {mark: f"option {mark}" for mark in "ABCD"},
         "gold_option": "A",
-        "satisfaction": dict(zip("ABCD", steps.truth_table(2), strict=True)),
+        "satisfaction": dict(zip("ABCD", compositions.truth_table(2), strict=True)),
     }
-    assert families._well_formed(steps.Composed(**good), 2)
-    assert not families._well_formed(steps.Composed(**(good | change)), 2)
+    assert compositions._well_formed(compositions.Composed(**good), 2)
+    assert not compositions._well_formed(compositions.Composed(**(good | change)), 2)
 
 
 def test_every_prompt_shows_what_its_step_is_given() -> None:
-    frame = world._framed(steps.FactGiven("Ada Byron's usual drink is tea", "k", "t", "Ada Byron"))
+    frame = program._framed(frames.FactGiven("Ada Byron's usual drink is tea", "k", "t", "Ada Byron"))
     options = ["one", "two", "three", "four"]
-    shown: list[tuple[steps.Step[Any, Any], Any, list[str]]] = [
-        (steps.FRAME, steps.FactGiven("a claim", "a kind", "a topic", "Ada"), ["a claim", "a kind", "a topic", "Ada"]),
-        (steps.EXPLICIT, steps.Explicit("a claim", "a turn"), ["a claim", "a turn"]),
-        (steps.RECALL, steps.Recall(frame, "ref_res", "Ada"), ["usual drink", "paraphrase", "Ada"]),
-        (steps.CONTRACT, steps.Contract(frame, "dir_acq", "Why?", "so"), ["dir_acq", "Why?", "so", "usual drink"]),
-        (steps.CHANGED, steps.Changed("old", "new", "topic", "Ada"), ["old", "new", "topic"]),
-        (steps.APPLY, steps.Apply(frame, [frame], "meal", ["tea"], "Ada"), ["meal", "usual drink", "Ada"]),
-        (steps.COMPOSE, steps.Compose([frame, frame], "meal", "Which?", ["tea"]), ["Which?", "['F', 'T']"]),
-        (steps.CHOOSE, steps.Choose(["fact"], "Which?", options), ["- fact", "A. one", "D. four", "uncertain"]),
-        (steps.BLIND, steps.Blind("Why?"), ["Why?"]),
-        (steps.FORCED, steps.Blind("Why?", options), ["Why?", "B. two"]),
-        (steps.DISTIL, steps.Distil(frame, 7, "Ada"), ["7", "usual drink"]),
+    shown: list[tuple[Step[Any, Any], Any, list[str]]] = [
+        (
+            frames.FRAME,
+            frames.FactGiven("a claim", "a kind", "a topic", "Ada"),
+            ["a claim", "a kind", "a topic", "Ada"],
+        ),
+        (recall.EXPLICIT, recall.Explicit("a claim", "a turn"), ["a claim", "a turn"]),
+        (recall.RECALL, recall.Recall(frame, "ref_res", "Ada"), ["usual drink", "paraphrase", "Ada"]),
+        (recall.CONTRACT, recall.Contract(frame, "dir_acq", "Why?", "so"), ["dir_acq", "Why?", "so", "usual drink"]),
+        (updates.CHANGED, updates.Changed("old", "new", "topic", "Ada"), ["old", "new", "topic"]),
+        (implicit.APPLY, implicit.Apply(frame, [frame], "meal", ["tea"], "Ada"), ["meal", "usual drink", "Ada"]),
+        (
+            compositions.COMPOSE,
+            compositions.Compose([frame, frame], "meal", "Which?", ["tea"]),
+            ["Which?", "['F', 'T']"],
+        ),
+        (
+            compositions.CHOOSE,
+            compositions.Choose(["fact"], "Which?", options),
+            ["- fact", "A. one", "D. four", "uncertain"],
+        ),
+        (author.BLIND, author.Blind("Why?"), ["Why?"]),
+        (author.FORCED, author.Blind("Why?", options), ["Why?", "B. two"]),
+        (supervision.DISTIL, supervision.Distil(frame, 7, "Ada"), ["7", "usual drink"]),
     ]
     for step, given, parts in shown:
         prompt = step.prompt(given)
@@ -402,14 +439,14 @@ def rewrite(path: Path, rows: list[dict[str, str]]) -> None:
         writer.writerows(rows)
 
 
-def read_personamem(folder: Path, count: int = 3, **policy: str) -> tuple[releases.Read, reading.Faults]:
+def read_personamem(folder: Path, count: int = 3, **policy: str) -> tuple[personas.Read, reading.Faults]:
     faults = reading.Faults(policy, Path("dataset.yaml"))  # type: ignore[arg-type]
-    return releases.personamem(folder, TABLE, count, 0, faults, 10_000), faults
+    return personamem.read(folder, TABLE, count, 0, faults, 10_000), faults
 
 
-def read_horizonbench(folder: Path, count: int = 2, **policy: str) -> tuple[releases.Read, reading.Faults]:
+def read_horizonbench(folder: Path, count: int = 2, **policy: str) -> tuple[personas.Read, reading.Faults]:
     faults = reading.Faults(policy, Path("dataset.yaml"))  # type: ignore[arg-type]
-    return releases.horizonbench(folder, count, 4, 0, faults, tokens.load(), 10_000), faults
+    return horizonbench.read(folder, count, 4, 0, faults, tokens.load(), 10_000), faults
 
 
 def test_both_releases_say_what_the_world_says(releases_on_disk: dict[str, Path]) -> None:
@@ -420,12 +457,12 @@ def test_both_releases_say_what_the_world_says(releases_on_disk: dict[str, Path]
     ):
         assert [persona.name for persona in read.personas] == [user.name for user in known]
         for persona, user in zip(read.personas, known, strict=True):
-            text = "\n".join(releases.written(session) for session in persona.sessions)
+            text = "\n".join(personas.written(session) for session in persona.sessions)
             assert all(talk.user in text and talk.assistant in text for talk in user.talks)
             assert "You help this user" not in text
             current = {fact.claim for fact in persona.facts if fact.current and not fact.hidden}
             assert {claim.split(", ")[-1] for claim in current} == {
-                world.claim(user.name, trait.attribute.name, trait.now) for trait in user.traits
+                synthetic.claim(user.name, trait.attribute.name, trait.now) for trait in user.traits
             }
             changed = {f.claim.split("is ")[-1]: f.previous for f in persona.facts if f.previous and f.current}
             assert {t.now: t.before for t in user.traits if t.before} == {
@@ -444,9 +481,9 @@ def test_the_chosen_personas_depend_on_the_seed_alone(releases_on_disk: dict[str
 def test_chunks_are_in_order_and_about_as_large_as_each_other(releases_on_disk: dict[str, Path]) -> None:
     for persona in read_horizonbench(releases_on_disk["horizonbench"])[0].personas:
         assert list(persona.chunks) == sorted(persona.chunks) and set(persona.chunks) == {0, 1, 2, 3}
-    assert releases.divided([10] * 8, 4) == (0, 0, 1, 1, 2, 2, 3, 3)
-    assert releases.divided([5], 4) == (2,) and releases.divided([], 4) == ()
-    assert releases.divided([0, 0], 1) == (0, 0)
+    assert horizonbench.divided([10] * 8, 4) == (0, 0, 1, 1, 2, 2, 3, 3)
+    assert horizonbench.divided([5], 4) == (2,) and horizonbench.divided([], 4) == ()
+    assert horizonbench.divided([0, 0], 1) == (0, 0)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
@@ -589,7 +626,7 @@ def test_files_without_a_model_or_without_a_path_are_refused_with_the_way_out(
         built(tmp_path / "a", NAME)
     assert "imprint_personal.personamem" in str(caught.value)
     data = {f"{NAME}.personamem": str(releases_on_disk["personamem_v2"])}
-    with pytest.raises(UpkeepError, match="written by a model"):
+    with pytest.raises(UpkeepError, match="no assistant"):
         built(tmp_path / "b", NAME, {"personamem": 1, "horizonbench": 0}, data=data)
 
 
@@ -609,31 +646,31 @@ def test_a_row_that_lacks_a_field_is_a_fault_and_users_may_have_numbers(
     releases_on_disk: dict[str, Path], tmp_path: Path
 ) -> None:
     (source,) = tables.files(releases_on_disk["horizonbench"] / "mental_state_graphs")
-    given = list(tables.rows(source, releases.HORIZONBENCH_COLUMNS, reading.Faults({}, tmp_path)))
+    given = list(tables.rows(source, horizonbench.HORIZONBENCH_COLUMNS, reading.Faults({}, tmp_path)))
     lines = [
-        {name: row[name] for name in releases.HORIZONBENCH_COLUMNS} | {"user_id": n} for n, row in enumerate(given)
+        {name: row[name] for name in horizonbench.HORIZONBENCH_COLUMNS} | {"user_id": n} for n, row in enumerate(given)
     ]
     del lines[1]["conversations"]
     table = tmp_path / "table.jsonl"
     table.write_text("".join(json.dumps(line) + "\n" for line in lines))
     faults = reading.Faults({"broken_record": "skip"}, tmp_path)
-    read = releases.horizonbench(table, len(lines) - 1, 4, 0, faults, tokens.load(), 10**6)
+    read = horizonbench.read(table, len(lines) - 1, 4, 0, faults, tokens.load(), 10**6)
     assert [one.id for one in read.personas] == [f"horizonbench_{n}" for n in range(len(lines)) if n != 1]
     assert faults.counts == {"broken_record": 1}
     assert "line 2: no field `conversations`" in faults.places["broken_record"][0]
 
 
 def test_a_paraphrase_with_a_banned_word_is_left_out() -> None:
-    frame = steps.Frame("Ann likes tea", "favourite drink", "tea", "positive", [], "taste", [], [], ["leaf brew"])
-    fact = releases.Fact("Ann likes tea", "food", "drinks", (0,))
-    turn = releases.Turn("user", "I like tea.")
-    ann = releases.Persona("ann", "personamem_v2", "Ann", (releases.Session((turn,)),), (fact,), (0,))
-    author = families.Author(assistant.Scripted({}), [ann], dict.fromkeys(families.FAMILIES, 1), 1, 0, 0)
-    author.frames["ann", fact.claim] = frame
-    reply = steps.Candidate("Which leaf brew does Ann take?", "black tea")
-    assert author._drafted([(ann, fact, "ref_res")], [reply]) == []
-    assert author.left_out == {"ref_res, surface form in question": 1}
-    assert len(author._drafted([(ann, fact, "dir_acq")], [reply])) == 1
+    frame = frames.Frame("Ann likes tea", "favourite drink", "tea", "positive", [], "taste", [], [], ["leaf brew"])
+    fact = personas.Fact("Ann likes tea", "food", "drinks", (0,))
+    turn = personas.Turn("user", "I like tea.")
+    ann = personas.Persona("ann", "personamem_v2", "Ann", (personas.Session((turn,)),), (fact,), (0,))
+    writer = author.Author(assistant.Scripted({}), [ann], dict.fromkeys(families.FAMILIES, 1), 1, 0, 0)
+    writer.frames["ann", fact.claim] = frame
+    reply = author.Candidate("Which leaf brew does Ann take?", "black tea")
+    assert writer.drafted([(ann, fact, "ref_res")], [reply]) == []
+    assert writer.left_out == {"ref_res, surface form in question": 1}
+    assert len(writer.drafted([(ann, fact, "dir_acq")], [reply])) == 1
 
 
 def test_a_packed_table_that_ends_early_is_named(tmp_path: Path) -> None:

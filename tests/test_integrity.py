@@ -11,7 +11,16 @@ import pytest
 from upkeep import integrity
 from upkeep.contract import Fingerprint, Sealed
 from upkeep.files import hash_file
-from upkeep.integrity import Damaged, Hashes, Missing, fingerprint, read_sealed, verify_files, write_sealed
+from upkeep.integrity import (
+    Damaged,
+    Hashes,
+    Missing,
+    fingerprint,
+    read_sealed,
+    verified_once,
+    verify_files,
+    write_sealed,
+)
 
 LONG_AGO = 10**18
 
@@ -123,3 +132,29 @@ def test_a_value_that_no_record_holds_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(msgspec.ValidationError):
         write_sealed(tmp_path / "r.json", Sealing(number=1.0, files={"a": Fingerprint(size=-1, sha256="0" * 64)}))
     assert not (tmp_path / "r.json").exists()
+
+
+def test_what_many_jobs_share_is_verified_once_for_one_purpose_and_again_for_the_next() -> None:
+    class Holder:
+        hashes = Hashes(None)
+
+    asked, broken = [], {"bad"}
+
+    @verified_once
+    def look(catalog: Holder, name: str) -> str:
+        asked.append(name)
+        if name in broken:
+            raise Damaged("not what was written", where=name)
+        return name
+
+    catalog = Holder()
+    for _ in range(2):
+        with catalog.hashes.at_once():
+            assert [look(catalog, name) for name in "aba"] == [*"aba"]
+            with catalog.hashes.at_once():
+                assert look(catalog, "b") == "b"
+            for _ in range(2):
+                with pytest.raises(Damaged):
+                    look(catalog, "bad")
+    assert asked == ["a", "b", "bad", "bad"] * 2
+    assert [look(catalog, "a"), look(catalog, "a")] == ["a", "a"] and asked[-2:] == ["a", "a"]

@@ -17,13 +17,14 @@ import yaml
 from conftest import CACHE, copy_repository
 from test_graded import Counted
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.execution.fetch import fetch
 from upkeep.execution.refresh import refresh
 from upkeep.execution.supervise import run_cell
 from upkeep.grading.scores import score_suite
 from upkeep.identity import plan_dataset
 from upkeep.inputs import verify_dataset
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
@@ -106,7 +107,7 @@ class Line:
 LINES = (
     Line("a comment in the runner", add("src/upkeep/cell/runner.py", WORD), replayed=ALL),
     Line("code of the runner", add("src/upkeep/cell/runner.py"), replayed=ALL),
-    Line("a contract's new field with a default", add("src/upkeep/contract.py"), replayed=ALL),
+    Line("a contract's new field with a default", add("src/upkeep/contract/rounds.py"), replayed=ALL),
     Line("one method", add("methods/closed_book/method.py"), replayed=(0, 3)),
     Line("its requirements", add("methods/rag_bm25/requirements.lock", WORD), replayed=(1,)),
     Line("a comment in an engine", add("src/upkeep/serving/transformers_engine.py", WORD)),
@@ -129,9 +130,11 @@ LINES = (
         scored=(0, 1, 2),
     ),
     Line("how answers are read", add("src/upkeep/grading/reading.py"), graded=ALL, scored=ALL),
-    Line("a metric", add("src/upkeep/grading/oaks.py"), scored=ALL),
+    Line("a metric of their paper", add("papers/oaks/metrics.py"), scored=ALL),
+    Line("a metric of another paper", add("papers/evowiki/metrics.py")),
+    Line("what metrics share", add("src/upkeep/grading/metrics.py"), scored=ALL),
     Line("the report", add("src/upkeep/report/page.py")),
-    Line("pico's recipe", add("src/upkeep/serving/pico/lessons.py")),
+    Line("pico's recipe", add("models/pico/recipe/lessons.py")),
 )
 
 

@@ -237,3 +237,15 @@ def test_the_page_describes_every_field_of_both_files() -> None:
     page = (ROOT / "docs/add-a-dataset.md").read_text()
     for record in (jsonl.Document, jsonl.Asked):
         assert all(f"`{name}`" in page for name in record.__struct_fields__), record
+
+
+def test_pairs_are_read_from_the_file_that_is_named(tmp_path: Path) -> None:
+    catalog = written(tmp_path, DOCUMENTS, QUESTIONS, options={"pairs": "pairs.jsonl"})
+    path = tmp_path / "datasets/news/pairs.jsonl"
+    path.write_text(lines([{"question": "Who was first?", "answer": "Ann", "document": "d1"}]))
+    card = build_dataset(catalog, "news", tmp_path / "out")
+    (pair,) = store.load(tmp_path / "out").pairs
+    assert card.pairs == 1 and (pair.answer, pair.document) == ("Ann", "d1")
+    path.write_text(lines([{"question": "Who was first?", "answer": "Ann", "document": "d7"}]))
+    with pytest.raises(UpkeepError, match=r"pairs.jsonl, line 1: a training pair of a document that there is not"):
+        build_dataset(Catalog(tmp_path), "news", tmp_path / "again")

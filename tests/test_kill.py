@@ -13,11 +13,12 @@ import pytest
 
 from host_fakes import Forks, make_repository
 from test_record import repeated
-from upkeep.catalog import Catalog, Cell, Training
+from upkeep.catalog import Catalog
+from upkeep.execution.attempts import SILENT_END
 from upkeep.execution.fetch import fetch
-from upkeep.execution.supervise import SILENT_END
 from upkeep.gateway.record import Replies, engines
 from upkeep.integrity import verify_folder
+from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 from upkeep.published import folder_of
 

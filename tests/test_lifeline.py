@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from upkeep.errors import UpkeepError
-from upkeep.execution import runtimes
+from upkeep.execution import handle as handles
 from upkeep.execution.watch import kind_of_status
 from upkeep.files import locked
 from upkeep.machine import lifeline, resource_watchdog
@@ -34,7 +34,7 @@ except KeyboardInterrupt:
 
 
 def start(code: str, **variables: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(runtimes.__file__).parents[2])} | variables
+    environment = os.environ | {"PYTHONPATH": str(Path(handles.__file__).parents[2])} | variables
     return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -194,9 +194,9 @@ def test_the_kernel_is_asked_whether_it_ended_anything_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int | None, int | None], starved: bool | None
 ) -> None:
     told = iter(counts)
-    monkeypatch.setattr(runtimes, "oom_kills", lambda: next(told))
+    monkeypatch.setattr(handles, "oom_kills", lambda: next(told))
     process = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    handle = runtimes.Handle(process, tmp_path / "log", process.kill)
+    handle = handles.Handle(process, tmp_path / "log", process.kill)
     process.kill()
     assert handle.wait(10) == -signal.SIGKILL and handle.starved is starved
 

@@ -15,7 +15,7 @@ from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.fields import MODEL, part
 from upkeep.model_cards import ModelCards, read_card
-from upkeep.operations.validation import validate_path
+from upkeep.operations.validate import validate_path
 
 OWN = {"label": "M", "summary": "s", "source": "hub", "location": "o/m", "revision": "r", "context_length": 100}
 CLOUD = {

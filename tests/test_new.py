@@ -19,12 +19,13 @@ from conftest import CACHE
 from upkeep import cli
 from upkeep.building.build import build_dataset
 from upkeep.building.store import validate
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
 from upkeep.grading.scores import score_suite
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.new import add_model, new_model, new_suite
 
@@ -60,7 +61,8 @@ def test_the_preset_that_a_new_card_shows_is_one(repository: Path) -> None:
     card.write_text(text[: text.index("# presets:")] + text[text.index("# presets:") :].replace("# ", ""))
     catalog = Catalog(repository)
     sampling = Sampling(temperature=0.7, top_p=0.95, max_tokens=16)
-    assert catalog.model("mine-sampled") == msgspec.structs.replace(catalog.model("mine"), sampling=sampling)
+    changes = {"label": "mine sampled", "sampling": sampling}
+    assert catalog.model("mine-sampled") == msgspec.structs.replace(catalog.model("mine"), **changes)
 
 
 BAD = [

@@ -14,8 +14,12 @@ import polars as pl
 import pytest
 import yaml
 
-import oaks_babi
 from conftest import DATA, put_dataset, spec_of
+from oaks_babi import candidates
+from oaks_babi.forms import number_forms
+from oaks_babi.log import Log
+from oaks_babi.templates import TEMPLATES
+from oaks_babi.timelines import UNKNOWN, Change
 from upkeep.building import prose, store, synthetic, tokens
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -295,7 +299,7 @@ def test_every_candidate_of_every_template_agrees_with_the_second_reading() -> N
         cast = synthetic.cast(rng, 4, 4, 3, set())
         facts = synthetic.tell(synthetic.simulate(cast, 60, rng), rng)
         events = read_events(" ".join(facts), set())
-        for c in oaks_babi.candidates(0, facts, range(60), 60, rng):
+        for c in candidates.of_stream(0, facts, range(60), 60, rng):
             template = next(p for p, _ in READINGS if re.fullmatch(p, c.text))
             seen[template] += 1
             for position, answers in enumerate(c.answers):
@@ -307,8 +311,8 @@ def test_every_candidate_of_every_template_agrees_with_the_second_reading() -> N
 
 
 def test_there_are_29_templates_three_fourteen_six_and_six() -> None:
-    assert Counter(t.type for t in oaks_babi.TEMPLATES) == {"tracking": 3, "counting": 14, "bridge": 6, "comparison": 6}
-    assert len({t.text for t in oaks_babi.TEMPLATES}) == 29
+    assert Counter(t.type for t in TEMPLATES) == {"tracking": 3, "counting": 14, "bridge": 6, "comparison": 6}
+    assert len({t.text for t in TEMPLATES}) == 29
 
 
 @pytest.mark.parametrize("group", synthetic.Group)
@@ -324,7 +328,7 @@ def test_a_sentence_that_is_no_fact_is_refused(sentence: str) -> None:
 
 
 def test_a_recipient_has_acquired_what_was_given() -> None:
-    log = oaks_babi.Log(["A moved to the P.", "A took the o.", "B went to the P.", "A gave the o to B."])
+    log = Log(["A moved to the P.", "A took the o.", "B went to the P.", "A gave the o to B."])
     assert [entry.fact for entry in log.acquired("B", "o")] == [3]
     assert (log.people, log.places, log.objects) == (["A", "B"], ["P"], ["o"])
 
@@ -352,27 +356,27 @@ def test_nobody_acts_where_they_cannot() -> None:
 
 
 def test_counts_are_accepted_as_digits_and_words() -> None:
-    assert oaks_babi.number_forms(0)[:3] == ["Unknown", "0", "zero"]
-    assert {"1", "one", "once"} <= set(oaks_babi.number_forms(1))
-    assert {"2", "two", "twice"} <= set(oaks_babi.number_forms(2))
-    assert {"3", "three", "three times", "3 times"} <= set(oaks_babi.number_forms(3))
-    assert {"20", "twenty"} <= set(oaks_babi.number_forms(20))
-    assert {"21", "twenty-one", "twenty-one times"} <= set(oaks_babi.number_forms(21))
-    assert len({form for n in range(1, 100) for form in oaks_babi.number_forms(n)}) == sum(
-        len(oaks_babi.number_forms(n)) for n in range(1, 100)
+    assert number_forms(0)[:3] == ["Unknown", "0", "zero"]
+    assert {"1", "one", "once"} <= set(number_forms(1))
+    assert {"2", "two", "twice"} <= set(number_forms(2))
+    assert {"3", "three", "three times", "3 times"} <= set(number_forms(3))
+    assert {"20", "twenty"} <= set(number_forms(20))
+    assert {"21", "twenty-one", "twenty-one times"} <= set(number_forms(21))
+    assert len({form for n in range(1, 100) for form in number_forms(n)}) == sum(
+        len(number_forms(n)) for n in range(1, 100)
     )
 
 
 def test_the_chunk_timeline_is_the_answer_after_the_last_fact_of_each_chunk() -> None:
-    steps = [oaks_babi.Step(0, "A", (0,)), oaks_babi.Step(1, "B", (1,)), oaks_babi.Step(3, "A", (2, 3))]
-    values, evidence = oaks_babi.chunk_timeline(steps, oaks_babi.UNKNOWN, [1, 1, 2, 4], 6)
-    assert values == [oaks_babi.UNKNOWN, "B", "B", "B", "A", "A"]
+    changes = [Change(0, "A", (0,)), Change(1, "B", (1,)), Change(3, "A", (2, 3))]
+    values, evidence = candidates.chunk_timeline(changes, UNKNOWN, [1, 1, 2, 4], 6)
+    assert values == [UNKNOWN, "B", "B", "B", "A", "A"]
     assert evidence == [[], [1], [1], [1], [2, 4], [2, 4]]
 
 
 def test_a_change_and_back_within_one_chunk_begins_no_phase() -> None:
-    steps = [oaks_babi.Step(0, "A", (0,)), oaks_babi.Step(1, "B", (1,)), oaks_babi.Step(2, "A", (2,))]
-    values, evidence = oaks_babi.chunk_timeline(steps, oaks_babi.UNKNOWN, [0, 1, 1], 3)
+    changes = [Change(0, "A", (0,)), Change(1, "B", (1,)), Change(2, "A", (2,))]
+    values, evidence = candidates.chunk_timeline(changes, UNKNOWN, [0, 1, 1], 3)
     assert values == ["A", "A", "A"] and evidence == [[0], [0], [0]]
 
 
@@ -475,7 +479,7 @@ def test_real_novels_carry_the_facts(tmp_path: Path) -> None:
     assert "Gutenberg" not in text
     ordinary = prose.words(prose.read_text(file) for file in NOVELS.glob("*.txt"))
     names = {word for q in data.probes["question"].unique() for word in re.findall(r"\w+", q)[1:]} - prose.words(
-        template.text for template in oaks_babi.TEMPLATES
+        template.text for template in TEMPLATES
     )
     invented = {name for name in names if name[0].isupper()} - {"Where", "Who", "How", "What", "Which"}
     assert len(invented) > 10 and not ordinary & {name.lower() for name in invented}

@@ -19,9 +19,10 @@ from upkeep.cell import wire
 from upkeep.cell.interface import Message, Reply, ToolCall
 from upkeep.cell.lockstep import Engine, Handle, lockstep
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
-from upkeep.gateway import cells
+from upkeep.gateway import cells, questions
 from upkeep.gateway.prompts import reply_key
 from upkeep.gateway.record import key_of
+from upkeep.gateway.upstream import SOCKET
 from upkeep.serving.make_model import tiny_llama
 
 SRC = Path(__file__).resolve().parents[1] / "src"
@@ -202,7 +203,7 @@ def test_options_change_no_other_answer_and_are_not_changed_by_others(tiny: Path
 
 def test_requests_without_options_are_kept_by_what_they_always_were() -> None:
     frame = msgspec.msgpack.encode(wire.Chat(3, [("system", ["s"]), ("user", ["a", "b"])]))
-    question = msgspec.msgpack.decode(frame, type=cells._Chat)
+    question = msgspec.msgpack.decode(frame, type=questions.Chat)
     prompt = key_of("chat", bytes(question.messages))
     request = wire.Generate(1, 2, Sampling(max_tokens=8, temperature=0.5), 7)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=wire.Generate)
@@ -260,13 +261,13 @@ def test_options_pass_through_the_gateway_and_are_answered_from_the_record(tiny:
         ]
 
     with serving(started(tiny, card), tmp_path / "engine") as path:
-        (tmp_path / "engine" / cells.SOCKET).symlink_to((Path.cwd() / path).resolve())
+        (tmp_path / "engine" / SOCKET).symlink_to((Path.cwd() / path).resolve())
         gateway = cells.Gateway("reader", Replies(tmp_path / "record", ENGINE, "m"), lambda _: tmp_path / "engine")
         with gateway as folder:
-            assert untimed(told(str(folder / cells.SOCKET))) == untimed(replies)
+            assert untimed(told(str(folder / SOCKET))) == untimed(replies)
             assert gateway.tally.asked == len(ASKED)
     with cells.Gateway("reader", Replies(tmp_path / "record", ENGINE, "m"), nobody) as folder:
-        remote = RemoteEngine(str(folder / cells.SOCKET))
+        remote = RemoteEngine(str(folder / SOCKET))
         assert untimed([ask(remote, card, m, **o) for m, o in ASKED]) == untimed(replies)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from conftest import copy_repository
@@ -26,7 +27,8 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
     assert made.returncode == 0 and "./upkeep run trial_1" in made.stdout
     written = [Path(line) for line in made.stdout.splitlines()[:-1]]
     assert {path.relative_to(root / "papers/trial_1").as_posix() for path in written} == {
-        "README.md", "suite.yaml", "tables.yaml", "claims.yaml", "prompts/trial_1.yaml", "reference/table_1.csv"
+        "README.md", "suite.yaml", "tables.yaml", "claims.yaml", "metrics.py", "prompts/trial_1.yaml",
+        "reference/table_1.csv",
     }  # fmt: skip
     for path in written:
         assert not re.search(r"new_paper|NewPaper", path.read_text()), path
@@ -59,8 +61,26 @@ def test_a_new_papers_prompt_is_asked_in_by_the_datasets_that_name_it(root: Path
     assert lines and all(json.loads(line)["response"].startswith("Answer: ") for line in lines)
 
 
+def test_a_new_papers_metric_is_scored_on_the_datasets_that_name_it(root: Path) -> None:
+    new_paper(root, "measured")
+    card = root / "datasets/oaks_babi/dataset.yaml"
+    card.write_text(card.read_text().replace("metrics: oaks", "metrics: measured"))
+    done = upkeep(root, "cell", "oaks_babi_mini/gold/default/none")
+    assert done.returncode == 0, done.stderr
+    assert upkeep(root, "score", "measured").returncode == 0
+    scores = pl.read_parquet(root / "results/scores/scores.parquet").filter(pl.col("subset") == "all")
+    values = dict(scores.filter(pl.col("method") == "gold").select("metric", "value").iter_rows())
+    assert values == {"accuracy": 100, "wrong_answer_rate": 0, "parse_rate": 100, "error_rate": 0}
+
+    with (root / "papers/measured/metrics.py").open("a") as file:
+        file.write("\n\nraise OSError('no such number')\n")
+    told = upkeep(root, "score", "measured")
+    assert re.search(r"papers/measured/metrics.py:\d+: the metrics cannot be imported: OSError: no such", told.stderr)
+    assert "Traceback" not in told.stderr
+
+
 @pytest.mark.parametrize(
-    "name", ["", "2x", "My", "a-b", "../x", "a/b", "x" * 61, "é", "a\n", "_a", "on", "null", "yes"]
+    "name", ["answers", "", "2x", "My", "a-b", "../x", "a/b", "x" * 61, "é", "a\n", "_a", "on", "null", "yes"]
 )
 def test_a_bad_name_is_refused_and_nothing_written(repository: Path, name: str) -> None:
     before = set(repository.rglob("*"))

@@ -14,24 +14,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from upkeep import pico
+from recipe import chores, facts, groups, renaming, working, worlds
+from recipe import inputs as inputs_of
+from recipe.card import card
 from upkeep.catalog import Catalog
-from upkeep.serving.pico import lessons, renaming, working, worlds
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
-PROMPTS = pico.prompts(Catalog(ROOT))
+PROMPTS = inputs_of.prompts(Catalog(ROOT))
 
 
 @pytest.fixture(scope="module")
 def small() -> list[worlds.World]:
     catalog = Catalog(ROOT)
-    return [pico.build_world(catalog, name, seed) for name in ("evowiki_mini", "oaks_novel_mini") for seed in (7, 8, 9)]
+    return [
+        inputs_of.build_world(catalog, name, seed) for name in ("evowiki_mini", "oaks_novel_mini") for seed in (7, 8, 9)
+    ]
 
 
 @pytest.fixture(scope="module")
 def names() -> renaming.Pools:
-    return pico.pools(held_out=False)
+    return inputs_of.pools(held_out=False)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def inputs(small: list[worlds.World], names: renaming.Pools, tmp_path_factory: p
     folder = tmp_path_factory.mktemp("inputs")
     worlds.write(folder / "worlds.jsonl", small)
     recipe = {"steps": 4, "batch_tokens": 256, "hidden": 32, "layers": 2, "feed_forward": 32, "warmup": 2}
-    memory_system = pico.memory_system(Catalog(ROOT))
+    memory_system = inputs_of.memory_system(Catalog(ROOT))
     given = {"recipe": recipe, "memory_system": memory_system, "prompts": PROMPTS, "known": []}
     given |= {"names": names, "held_out": names}
     (folder / "given.json").write_bytes(msgspec.json.encode(given))
@@ -47,7 +50,7 @@ def inputs(small: list[worlds.World], names: renaming.Pools, tmp_path_factory: p
 
 
 def test_the_halves_of_the_names_share_none(names: renaming.Pools) -> None:
-    held_out = pico.pools(held_out=True)
+    held_out = inputs_of.pools(held_out=True)
     mine, theirs = (
         {*pools.plain, *(w for words in pools.ended.values() for w in words)} for pools in (names, held_out)
     )
@@ -63,7 +66,7 @@ def test_worlds_come_back_from_their_file(small: list[worlds.World], tmp_path: P
 def test_every_invented_name_of_a_lesson_is_replaced_and_each_always_by_the_same(
     small: list[worlds.World], names: renaming.Pools
 ) -> None:
-    invented = renaming.invented(small, lessons.wording())
+    invented = renaming.invented(small, facts.wording())
     rename = renaming.renamer(names, invented, Random(0))
     text = next(d.text for d in small[0].documents if "works for" in d.text)
     new = rename(text)
@@ -76,7 +79,7 @@ def test_every_invented_name_of_a_lesson_is_replaced_and_each_always_by_the_same
 
 
 def test_a_lesson_asks_as_the_prompt_asks(small: list[worlds.World], names: renaming.Pools) -> None:
-    lesson = lessons.facts(Random(3), names, PROMPTS, 4, 0.5, 0.0)
+    lesson = facts.facts(Random(3), names, PROMPTS, 4, 0.5, 0.0)
     assert any(lesson.prefix.startswith(f"<|system|>{prompt.system}") for prompt in PROMPTS.values())
     assert all(reply.endswith("<|end|>") and ":" in reply for _, reply in lesson.turns)
 
@@ -84,7 +87,7 @@ def test_a_lesson_asks_as_the_prompt_asks(small: list[worlds.World], names: rena
 def test_answers_of_facts_at_large_stand_in_the_context_and_are_the_latest(names: renaming.Pools) -> None:
     checked = 0
     for seed in range(120):
-        lesson = lessons.facts(Random(seed), names, PROMPTS, 8, 0.5, 0.0)
+        lesson = facts.facts(Random(seed), names, PROMPTS, 8, 0.5, 0.0)
         if "Retrieved" in lesson.prefix:
             continue
         for question, reply in lesson.turns:
@@ -100,7 +103,7 @@ def test_answers_of_facts_at_large_stand_in_the_context_and_are_the_latest(names
 def test_what_is_judged_is_found_first(names: renaming.Pools, small: list[worlds.World]) -> None:
     for seed in range(40):
         for form in ("choice", "label"):
-            lesson = lessons.facts(Random(seed), names, PROMPTS, 4, 0.0, 0.0, form, plain=True)
+            lesson = facts.facts(Random(seed), names, PROMPTS, 4, 0.0, 0.0, form, plain=True)
             for question, reply in lesson.turns:
                 value, *walked, judged = reply.removesuffix("<|end|>").strip().split("\n")
                 last = judged.rpartition(": ")[2]
@@ -113,11 +116,11 @@ def test_what_is_judged_is_found_first(names: renaming.Pools, small: list[worlds
 
 
 def test_a_label_of_a_dataset_comes_with_the_value_that_held_at_its_time() -> None:
-    world = pico.build_world(Catalog(ROOT), "evolveqa_aws_mini", 7)
+    world = inputs_of.build_world(Catalog(ROOT), "evolveqa_aws_mini", 7)
     golds = {gold.probe_id: gold for gold in world.golds}
     held = [
         (probe, group.before)
-        for group in lessons.groups(world, PROMPTS)
+        for group in groups.groups(world, PROMPTS)
         for probe, _ in group.probes
         if probe.form == "label"
     ]
@@ -131,7 +134,7 @@ def test_a_label_of_a_dataset_comes_with_the_value_that_held_at_its_time() -> No
     "dataset", ["oaks_babi_mini", "evowiki_mini", "imprint_news_mini", "imprint_code_mini", "prelude_mini"]
 )
 def test_what_comes_before_an_answer_stands_in_the_documents(dataset: str) -> None:
-    world = pico.build_world(Catalog(ROOT), dataset, 7)
+    world = inputs_of.build_world(Catalog(ROOT), dataset, 7)
     documents = {document.id: document.text for document in world.documents}
     before = working.of_world(world)
     assert len(before) >= 30
@@ -145,22 +148,22 @@ def test_what_comes_before_an_answer_stands_in_the_documents(dataset: str) -> No
 def test_what_comes_before_an_answer_is_the_same_in_every_process(tmp_path: Path) -> None:
     # Worlds in which sentences tie.
     tied = (("imprint_news_mini", 105), ("imprint_news_mini", 112), ("imprint_code_mini", 103))
-    made = [pico.build_world(Catalog(ROOT), name, seed) for name, seed in tied]
+    made = [inputs_of.build_world(Catalog(ROOT), name, seed) for name, seed in tied]
     worlds.write(tmp_path / "worlds", made)
     program = (
-        "import sys; from pathlib import Path; from upkeep.serving.pico import working, worlds\n"
+        "import sys; from pathlib import Path; from recipe import working, worlds\n"
         "print([working.of_world(world) for world in worlds.read(Path(sys.argv[1]))])"
     )
     said = set()
     for seed in range(6):
         call = [sys.executable, "-c", program, str(tmp_path / "worlds")]
-        environment = os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(ROOT / "src")}
+        environment = os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": f"{ROOT / 'src'}:{SHIPPED}"}
         said.add(subprocess.run(call, check=True, capture_output=True, text=True, env=environment).stdout)
     assert len(said) == 1
 
 
 def test_a_count_is_the_number_of_the_last_event_and_more_is_the_longer_list() -> None:
-    world = pico.build_world(Catalog(ROOT), "oaks_babi_mini", 7)
+    world = inputs_of.build_world(Catalog(ROOT), "oaks_babi_mini", 7)
     before = working.of_world(world)
     counted = compared = 0
     for probe, gold in zip(world.probes, world.golds, strict=True):
@@ -177,7 +180,7 @@ def test_a_count_is_the_number_of_the_last_event_and_more_is_the_longer_list() -
 
 
 def test_a_chain_goes_from_the_name_asked_about_to_the_answer() -> None:
-    world = pico.build_world(Catalog(ROOT), "imprint_news_mini", 7)
+    world = inputs_of.build_world(Catalog(ROOT), "imprint_news_mini", 7)
     before = working.of_world(world)
     chains = 0
     for probe, gold in zip(world.probes, world.golds, strict=True):
@@ -192,15 +195,15 @@ def test_a_chain_goes_from_the_name_asked_about_to_the_answer() -> None:
 
 def test_chores_are_answered_in_their_form(names: renaming.Pools) -> None:
     for seed in range(60):
-        for task in lessons.CHORES:
-            lesson = lessons.chore(Random(seed), names, 5, task)
+        for task in chores.CHORES:
+            lesson = chores.chore(Random(seed), names, 5, task)
             assert lesson.prefix.startswith(f"<|system|>{task}<|end|>") and lesson.turns
             for question, reply in lesson.turns:
                 text = reply.removesuffix("<|end|>")
                 asked = question.removesuffix("<|end|><|assistant|>").strip()
-                if task == lessons.SUMMARY:
+                if task == chores.SUMMARY:
                     assert all(asked in line and line in lesson.prefix for line in working.sentences([text]))
-                elif task == lessons.RECORD:
+                elif task == chores.RECORD:
                     assert all(value in lesson.prefix for value in json.loads(text).values())
                 else:
                     call = json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
@@ -209,7 +212,7 @@ def test_chores_are_answered_in_their_form(names: renaming.Pools) -> None:
 
 
 def _trained(inputs: Path, folder: Path) -> bytes:
-    call = [sys.executable, "-m", "upkeep.serving.pico.train", str(inputs), str(folder)]
+    call = [sys.executable, str(SHIPPED / "recipe"), "train", str(inputs), str(folder)]
     subprocess.run(call, check=True, cwd=ROOT / "src", capture_output=True)
     return (folder / "model.safetensors").read_bytes()
 
@@ -222,8 +225,8 @@ def test_the_same_seed_gives_the_same_weights(inputs: Path, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def shipped() -> Any:
+    from recipe.evaluate import Model
     from upkeep.contract import Sampling
-    from upkeep.serving.pico.evaluate import Model
 
     return Model(SHIPPED, Sampling(max_tokens=24))
 
@@ -249,10 +252,10 @@ def test_every_system_text_costs_few_tokens(shipped: Any) -> None:
 
 def test_the_shipped_model_reads_facts_under_names_it_never_met(shipped: Any) -> None:
     rng = Random("test of pico")
-    held_out = pico.pools(held_out=True)
+    held_out = inputs_of.pools(held_out=True)
     asked: list[tuple[str, str]] = []
     while len(asked) < 80:
-        lesson = lessons.facts(rng, held_out, PROMPTS, 6, 0.0, 0.0, plain=True)
+        lesson = facts.facts(rng, held_out, PROMPTS, 6, 0.0, 0.0, plain=True)
         asked += [(lesson.prefix + question, reply.removesuffix("<|end|>")) for question, reply in lesson.turns[:4]]
     replies = shipped.reply([prompt for prompt, _ in asked])
     assert sum(reply.strip() == answer for reply, (_, answer) in zip(replies, asked, strict=True)) / len(asked) >= 0.75
@@ -260,4 +263,4 @@ def test_the_shipped_model_reads_facts_under_names_it_never_met(shipped: Any) ->
 
 def test_the_card_says_what_was_measured() -> None:
     record = json.loads((SHIPPED / "training.json").read_text())
-    assert (SHIPPED / "README.md").read_text() == pico.card(record, SHIPPED / "log.jsonl")
+    assert (SHIPPED / "README.md").read_text() == card(record, SHIPPED / "log.jsonl")

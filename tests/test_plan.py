@@ -22,7 +22,7 @@ import upkeep
 from conftest import ROOT, copy_repository
 from method_fakes import PROMPTS
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell.interface import Message
 from upkeep.cell.tokens import TokenPrompt
 from upkeep.contract import (
@@ -40,44 +40,29 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.errors import UpkeepError
+from upkeep.execution.handle import Handle
 from upkeep.execution.rounds import Corpus, tasks
-from upkeep.execution.runtimes import Handle, Launch, Prepared
+from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.files import digest
 from upkeep.identity import describe
 from upkeep.integrity import write_sealed
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.operations import count as host_count
-from upkeep.operations.count import (
-    KNOTS,
-    WHOLE,
-    Arrival,
-    Interval,
-    Sample,
-    Tally,
-    extrapolate,
-    extrapolate_arrival,
-    sample,
-    tally,
-    with_arrivals,
-)
-from upkeep.operations.plan import (
-    AMOUNTS,
-    NONE,
-    Amounts,
-    Assumptions,
-    JobPlan,
-    Options,
-    Plan,
-    _Planner,
-    make_plan,
-    render,
-    render_actual,
-    speeds,
-    sum_of,
-    took,
-)
-from upkeep.serving import counting
-from upkeep.serving.counting import Assumed, Blocks, ByteTokens, CountJob, Counts, Latest, Line
+from upkeep.operations.plan.amounts import AMOUNTS, NONE, Amounts, JobPlan, Plan, sum_of
+from upkeep.operations.plan.assumptions import Assumptions, Options
+from upkeep.operations.plan.counts import counting as host_counting
+from upkeep.operations.plan.counts.counting import tally
+from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
+from upkeep.operations.plan.counts.sample import KNOTS, WHOLE, Interval, Sample, sample
+from upkeep.operations.plan.counts.tally import Arrival, Tally, with_arrivals
+from upkeep.operations.plan.estimate import Estimate, dollars, make_plan
+from upkeep.operations.plan.taken import speeds, took
+from upkeep.operations.plan.terminal import render, render_actual
+from upkeep.serving.counting import cells as counting
+from upkeep.serving.counting.byte_tokens import ByteTokens
+from upkeep.serving.counting.engine import FILLER
+from upkeep.serving.counting.records import Assumed, CountJob, Counts, Line
+from upkeep.serving.counting.reuse import Blocks, Latest
 from upkeep.yaml_files import read_yaml
 
 ASSUMED = Assumed(reply=20, thinking=30)
@@ -142,7 +127,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runtime(root: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRuntime:
     local = LocalRuntime(root)
-    monkeypatch.setattr(host_count, "detect", lambda _: local)
+    monkeypatch.setattr(host_counting, "detect", lambda _: local)
     return local
 
 
@@ -304,7 +289,7 @@ def test_a_dataset_that_is_not_at_hand_leaves_its_cells_unknown(root: Path, runt
 def test_a_dataset_that_is_not_built_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = copy_repository(tmp_path)
     said: list[str] = []
-    monkeypatch.setattr(host_count, "detect", lambda _: LocalRuntime(root))
+    monkeypatch.setattr(host_counting, "detect", lambda _: LocalRuntime(root))
     found = tally(Catalog(root), [cell("closed_book")], ASSUMED, said.append)
     assert found[cell("closed_book")].requests == PROBES
     assert "building the dataset oaks_babi_mini" in said
@@ -508,9 +493,9 @@ def test_a_longer_context_extends_the_tokens_of_a_shorter_one(parts: list[str], 
 @given(st.floats(0.1, 0.9))
 def test_made_up_tokens_read_as_the_text_that_they_were_made_of(rate: float) -> None:
     tokens = ByteTokens(rate)
-    ids = tokens.encode(counting.FILLER)
-    assert tokens.decode(ids) == counting.FILLER
-    assert len(ids) == tokens.count(counting.FILLER)
+    ids = tokens.encode(FILLER)
+    assert tokens.decode(ids) == FILLER
+    assert len(ids) == tokens.count(FILLER)
 
 
 # ---------------------------------------------------------------- the sample
@@ -598,12 +583,8 @@ def planned(root: Path, model: str, found: Tally, **assumptions: Any) -> Plan:
     which = cell("closed_book", model)
     catalog = suite(root, "estimate", which)
     told = read_yaml(root / "config" / "gpus.yaml", Assumptions)
-    planner = _Planner.__new__(_Planner)
-    planner.catalog, planner.layout, planner.suite = catalog, Layout(catalog.results), "estimate"
-    planner.assumptions, planner.gpu = msgspec.structs.replace(told, **assumptions), None
-    planner.cells, planner.jobs = [which], {which: "cell"}
-    planner.tallies, planner.manifests, planner.speeds = {which: found}, {which: None}, {}
-    return planner.plan()
+    told = msgspec.structs.replace(told, **assumptions)
+    return Estimate(catalog, told, None, {which: "cell"}, {which: found}, {}, {}).plan("estimate")
 
 
 TALLY = Tally(
@@ -696,7 +677,7 @@ def test_money_is_never_more_than_at_most(
         ModelSpec,
     )
     found = msgspec.structs.replace(TALLY, computed=TALLY.prompt * (1 - reused), output=TALLY.requests * reply)
-    estimate, most = _Planner._money(_Planner.__new__(_Planner), spec, found)
+    estimate, most = dollars(spec, found)
     assert estimate is not None and most is not None
     assert 0 <= estimate <= most * (1 + 1e-9)
 

@@ -9,11 +9,12 @@ import pytest
 
 from conftest import CACHE, copy_repository
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Manifest
 from upkeep.execution.supervise import run_cell
-from upkeep.images import images
-from upkeep.images.images import Client
+from upkeep.images import docker
+from upkeep.images.docker import Client
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 BABI = "oaks_babi_mini"
@@ -46,7 +47,7 @@ def test_podman_is_asked_for_no_limit_that_this_user_may_not_set(monkeypatch: py
     monkeypatch.setattr("resource.getrlimit", lambda number: (1000, 4000))
     assert Client("podman", "x").limits == ["--ulimit", "nofile=4000:4000", "--ulimit", "nproc=1000:1000"]
     monkeypatch.setattr("resource.getrlimit", lambda number: (-1, 500_000))
-    assert f"nproc={images.PODMAN_PROCESSES}:{images.PODMAN_PROCESSES}" in Client("podman", "x").limits
+    assert f"nproc={docker.PODMAN_PROCESSES}:{docker.PODMAN_PROCESSES}" in Client("podman", "x").limits
     assert Client("docker", "x").limits == []
 
 

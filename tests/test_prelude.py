@@ -17,7 +17,7 @@ import yaml
 
 import prelude
 from conftest import ROOT, put_dataset, spec_of
-from prelude import library, release, world
+from prelude import languages, library, release, synthetic
 from upkeep.building import leaks, store, tokens
 from upkeep.building.build import build_dataset, describe
 from upkeep.building.names import Names
@@ -491,7 +491,7 @@ def pattern(template: str, known: Mapping[str, str]) -> re.Pattern[str]:
 def judged(question: str, book: str) -> str:
     """The label of an item by a reader of its book who knows the grammar, but not how the item was made."""
     head, *lines = question.splitlines()
-    language = world.CHINESE if head == "[前传剧情设定]" else world.ENGLISH
+    language = languages.CHINESE if head == "[前传剧情设定]" else languages.ENGLISH
     _, character, title, setup = (re.split("：|: ", line, maxsplit=1)[1] for line in lines)
     topic = next(topic for topic in language.topics if topic.title == title)
     said = next(
@@ -539,7 +539,7 @@ def test_the_worlds_of_training_and_of_testing_share_no_name() -> None:
     names: dict[bool, set[str]] = {}
     for held_out in (True, False):
         rng = Random(5)
-        tales = world.write(rng, Names(rng, held_out), world.ChineseNames(rng, held_out), world.Sizes())
+        tales = synthetic.write(rng, Names(rng, held_out), languages.ChineseNames(rng, held_out), synthetic.Sizes())
         words = {item.character for tale in tales for item in tale.items} | {tale.title for tale in tales}
         names[held_out] = {word for name in words for word in name.split()}
     assert len(names[True]) > 30 and not names[True] & names[False]
@@ -549,7 +549,7 @@ def test_a_world_is_the_same_for_the_same_seed_alone(tmp_path: Path) -> None:
     def made(name: str, seed: int) -> dict[str, bytes]:
         folder = tmp_path / name
         folder.mkdir()
-        world.make(folder, seed, world.Sizes(1, 1, 2, 10))
+        synthetic.make(folder, seed, synthetic.Sizes(1, 1, 2, 10))
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*.txt"))}
 
     first = made("a", 1)

@@ -10,12 +10,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_fakes import make_repository
 from method_fakes import PROMPTS, ROOT, FakeLLM, document, probe, text_of
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell import Context
 from upkeep.cell.prompts import Prompt, fit
 from upkeep.contract import Document, Pair
+from upkeep.errors import UpkeepError
 from upkeep.identity import describe
+from upkeep.jobs import Cell
 
 BABI = PROMPTS["oaks_babi"]
 
@@ -217,3 +220,12 @@ def test_a_thousand_documents_take_few_exact_counts() -> None:
     documents = [document(p) for p in range(1000)]
     shown(Context(recent=documents), 3000, llm)
     assert llm.exact_counts <= 12
+
+
+def test_a_text_for_a_prompt_that_there_is_not_is_told(tmp_path: Path) -> None:
+    catalog = make_repository(tmp_path)
+    config = tmp_path / "own.yaml"
+    config.write_text(yaml.safe_dump({"prompts": {"shart": "mine.txt"}}))
+    with pytest.raises(UpkeepError, match="unknown prompt 'shart'") as caught:
+        Catalog(catalog.root, config).check(Cell("toy", "echo", "a", "none"))
+    assert "did you mean short" in str(caught.value.remedy)

@@ -16,8 +16,8 @@ from upkeep.errors import UpkeepError
 from upkeep.execution import publish
 from upkeep.execution.publish import publish_cell, publish_model
 from upkeep.integrity import verify_folder, write_sealed
-from upkeep.operations.validation import validate_path
-from upkeep.validate import Answers
+from upkeep.operations.validate import validate_path
+from upkeep.scope import Answers
 
 SCOPE = Answers([f"q{i}@0" for i in range(6)], 2)
 LIMIT = 1 << 20
@@ -207,7 +207,7 @@ def test_model_larger_than_allowed_is_not_published(tmp_path: Path) -> None:
     (model / "part").mkdir()
     (model / "part" / "tokenizer.json").write_text("{}")
     with pytest.raises(UpkeepError, match="file too large"):
-        publish_model(model, draft(), tmp_path / "staging", tmp_path / "out", 500)
+        publish_model(model, [], draft(), tmp_path / "staging", tmp_path / "out", 500)
     assert not (tmp_path / "out").exists()
-    manifest = publish_model(model, draft(), tmp_path / "staging", tmp_path / "out", 5000)
+    manifest = publish_model(model, [], draft(), tmp_path / "staging", tmp_path / "out", 5000)
     assert set(manifest.files) == {"model/config.json", "model/model.safetensors", "model/part/tokenizer.json"}

@@ -12,6 +12,7 @@ import re
 import tracemalloc
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any, get_args
@@ -22,7 +23,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from upkeep.building import assistant, leaks, names, reading, store, tokens
+from upkeep import card_numbers
+from upkeep.building import (
+    annotator,
+    answering,
+    assembling,
+    assistant,
+    checking,
+    context,
+    leaks,
+    names,
+    reading,
+    store,
+    tokens,
+)
 from upkeep.building.build import build_dataset, describe
 from upkeep.building.content import content
 from upkeep.building.reading import Faults
@@ -425,6 +439,20 @@ def test_pieces_keep_the_limit_and_lose_nothing_but_white_space(texts: list[str]
             place = text.index(piece, place) + len(piece)
 
 
+def test_it_is_known_where_pieces_lie_and_which_of_them_hold_a_passage() -> None:
+    text = "  " + "  ".join(f"The {n}th ship came in." for n in range(40)) + "\n"
+    (pieces,) = tokens.split([text], 24, MEASURE)
+    places = tokens.spans(text, pieces)
+    assert len(pieces) > 10 and [text[start:end] for start, end in places] == pieces
+    for at, character in enumerate(text):
+        found = tokens.holding(places, at, at + 1)
+        assert len(found) == 1 or (not found and character.isspace())
+    last = len(places) - 1
+    assert tokens.holding(places, 0, len(text)) == [*range(last + 1)]
+    assert tokens.holding(places, places[3][1] - 1, places[5][0] + 1) == [3, 4, 5]
+    assert tokens.holding(places, places[last][1], len(text)) == tokens.holding(places, 5, 5) == []
+
+
 def test_words_stay_whole_and_pieces_are_nearly_full() -> None:
     words = [names.Names(Random(n)).person() + " walked home." for n in range(900)]
     text = " ".join(words)
@@ -578,10 +606,27 @@ def test_a_script_answers_each_request_in_order_and_counts_it() -> None:
         helper.ask(assistant.Step("halve", int, lambda given: ""), [Given(1)])
 
 
+def test_a_model_that_is_named_answers_before_the_worlds_program_and_without_either_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = context.Context("d", None, tmp_path / "dataset.yaml", None, skipping())  # type: ignore[arg-type]
+    hired = assistant.Scripted({})
+    monkeypatch.setattr(
+        annotator, "hire", lambda of, model: nullcontext(hired if (of, model) == (given, "m") else None)
+    )
+    with answering.by(given, "m", {"double": lambda given: 2}) as helper:
+        assert helper is hired
+    with answering.by(given, None, {"double": lambda given: 2}) as helper:
+        assert helper.ask(assistant.Step("double", int, str), [Given(1)]) == [2]
+    with pytest.raises(UpkeepError, match=r"(?s)dataset.yaml: options.assistant: no assistant.*models/"):
+        answering.by(given, None)
+    assert [answering.named(model) for model in ("m", None)] == ["m", "a program that knows the world"]
+
+
 # ---------------------------------------------------------------- the store's rules
 
 
-def item(**fields: Any) -> store.Item:
+def item(**fields: Any) -> assembling.Item:
     base: dict[str, Any] = {
         "id": "q",
         "stream": "s",
@@ -591,14 +636,14 @@ def item(**fields: Any) -> store.Item:
         "form": "label",
         "slices": {"kind": "x"},
     }
-    return store.Item(**(base | fields))
+    return assembling.Item(**(base | fields))
 
 
-STREAM = store.Stream("s", ["Ann came.", "Ann left.", "Bob came."])
+STREAM = assembling.Stream("s", ["Ann came.", "Ann left.", "Bob came."])
 
 
-def built(*items: store.Item, streams: Sequence[store.Stream] = (STREAM,), **fields: Any) -> store.Built:
-    tables = store.collect(list(streams), list(items), MEASURE)
+def built(*items: assembling.Item, streams: Sequence[assembling.Stream] = (STREAM,), **fields: Any) -> assembling.Built:
+    tables = assembling.collect(list(streams), list(items), MEASURE)
     base: dict[str, Any] = {
         "pairs": [],
         "tokenizer": str(MEASURE),
@@ -606,15 +651,15 @@ def built(*items: store.Item, streams: Sequence[store.Stream] = (STREAM,), **fie
         "source": "here",
         "statistics": {},
     }
-    return store.Built(*tables, **(base | fields))
+    return assembling.Built(*tables, **(base | fields))
 
 
-def check(data: store.Built) -> None:
-    store.check(data, data.chunk_tokens, "here")
+def check(data: assembling.Built) -> None:
+    checking.check(data, data.chunk_tokens, "here")
 
 
 def test_items_are_collected_in_order_of_stream_and_position_with_phases() -> None:
-    other = store.Stream("r", ["Once."])
+    other = assembling.Stream("r", ["Once."])
     items = [
         item(id="b", position=2, answers=["no"], outdated=["yes", "no"], context=["Bob came."], evidence=["s_c2"]),
         item(id="z", stream="r"),
@@ -642,7 +687,7 @@ def test_the_column_context_is_there_only_where_an_item_has_one(tmp_path: Path) 
 
 
 SHORT: dict[str, Any] = {"form": "short", "options": None}
-WRONG: dict[str, tuple[Callable[[], store.Built], str]] = {
+WRONG: dict[str, tuple[Callable[[], assembling.Built], str]] = {
     "an answer that is no label": (lambda: built(item(answers=["maybe"])), "row 0, column `answers`"),
     "a label in other case": (lambda: built(item(answers=["Yes"])), "not one of the options"),
     "one right answer, one unlisted": (lambda: built(item(answers=["yes", "si"])), "not one of the options"),
@@ -675,6 +720,10 @@ WRONG: dict[str, tuple[Callable[[], store.Built], str]] = {
     "a pair that is asked": (
         lambda: built(item(), pairs=[Pair(question="Does  it agree?", answer="x")]),
         r"pairs\.jsonl, line 1: a question of the evaluation",
+    ),
+    "a pair of no document": (
+        lambda: built(item(), pairs=[Pair(question="Who?", answer="x", document="elsewhere")]),
+        r"pairs\.jsonl, line 1",
     ),
     "a document that is too long": (lambda: built(item(), chunk_tokens=2), "row 0, column `tokens`"),
 }
@@ -716,7 +765,7 @@ ONE_EACH = sorted({Catalog(ROOT).family_of(name): name for name in MINIS}.values
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_published_number_of_a_dataset_is_found_in_its_paper(name: str) -> None:
     spec = Catalog(ROOT).dataset(name)
-    assert store.published(spec, ROOT / "papers").keys() == spec.published.keys()
+    assert card_numbers.published(spec, ROOT / "papers").keys() == spec.published.keys()
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -730,13 +779,23 @@ def test_every_dataset_is_on_its_familys_page_and_has_a_prompt(name: str) -> Non
     assert spec.stands_for is None or spec.stands_for in DATASETS
 
 
+def test_every_dataset_of_the_suite_says_its_provenance() -> None:
+    found: dict[str, set[str]] = {}
+    for name in DATASETS:
+        found.setdefault(Catalog(ROOT).dataset(name).provenance, set()).add(name)
+    assert found["release"] == {"oaks_novel", "prelude", "prelude_human_study"}
+    assert found["own"] == {"oaks_novel_changes", "evowiki_legislators"}
+    assert found["stand_in"] == {*MINIS, "oaks_babi_stream"}
+    assert {"oaks_babi", "evowiki", "imprint_news", "evolveqa_aws", "evolveqa_who_control"} < found["rebuild"]
+
+
 @pytest.mark.parametrize("where", ["{metric: nothing}", "{}"])
 def test_a_published_number_that_is_none_or_several_is_refused(where: str) -> None:
     spec = Catalog(ROOT).dataset("prelude")
     wrong = {"x": {"table": "table_2", "where": yaml.safe_load(where)}}
     changed = msgspec.convert(msgspec.to_builtins(spec) | {"published": wrong}, type(spec))
     with pytest.raises(UpkeepError, match=r"`published: x` does not name one number"):
-        store.published(changed, ROOT / "papers")
+        card_numbers.published(changed, ROOT / "papers")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import yaml
 from conftest import CACHE, copy_repository
 from test_record import repeated
 from upkeep.building.build import build_dataset
-from upkeep.catalog import Catalog, Cell, Job
+from upkeep.catalog import Catalog
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
@@ -26,6 +26,7 @@ from upkeep.execution.rounds import Corpus
 from upkeep.execution.supervise import run_cell
 from upkeep.gateway import transfer
 from upkeep.gateway.record import NotRecorded, engines
+from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
 from upkeep.published import standing
 

@@ -17,7 +17,8 @@ import pytest
 
 from test_runtimes import launch, process, script
 from upkeep.contract import Resources
-from upkeep.execution.runtimes import Launch, Prepared, Process
+from upkeep.execution.process import Process
+from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.machine import reaper, resource_watchdog, seccomp
 from upkeep.machine.resource_watchdog import Bounds, Guard, look
 

@@ -22,6 +22,7 @@ from test_engines import Recorder
 from upkeep.cell.loading import load_method
 from upkeep.cell.runner import Log, describe, run
 from upkeep.cell.tokens import ChatTokens
+from upkeep.cell.training import Checkpoints
 from upkeep.contract import (
     CellDescription,
     Document,
@@ -755,20 +756,70 @@ def test_the_engine_is_kept_busy(bench: Bench, tiny: Path, monkeypatch: pytest.M
 # ---------------------------------------------------------------- training
 
 
-def test_training_gets_model_pairs_and_a_place_for_the_new_model(bench: Bench, tiny: Path, tmp_path: Path) -> None:
-    bench.method(
-        """
+TRAINER = """
 class Trainer(Method):
-    def train(self, model, weights, pairs, output):
-        output.mkdir()
-        (output / "log").write_text(f"{model.label} {weights.name} {[p.answer for p in pairs]}")
+    def train(self, t):
+        t.output.mkdir()
+        known = t.checkpoints.latest.name if t.checkpoints.latest else None
+        t.checkpoints.save(9 if known else 7, lambda folder: (folder / "state").write_text("x"))
+        pairs, documents = [p.answer for p in t.pairs], [d.text for d in t.documents]
+        (t.output / "log").write_text(f"{t.spec.label} {t.weights.name} {pairs} {documents} {known}")
 """
-    )
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_bytes(b"".join(msgspec.json.encode(Pair(question="q", answer=a)) + b"\n" for a in "xy"))
-    bench.run([], task="train", pairs=str(pairs), **model(tiny))
-    assert (bench.output / "model" / "log").read_text() == f"tiny {tiny.name} ['x', 'y']"
+
+
+def lines_of(path: Path, records: Iterable[msgspec.Struct]) -> str:
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return str(path)
+
+
+def test_training_gets_what_it_is_to_learn_and_a_place_for_the_new_model(
+    bench: Bench, tiny: Path, tmp_path: Path
+) -> None:
+    bench.method(TRAINER)
+    given = {
+        "pairs": lines_of(tmp_path / "pairs.jsonl", [Pair(question="q", answer=a) for a in "xy"]),
+        "documents": lines_of(tmp_path / "documents.jsonl", documents([0])),
+    }
+    log = bench.output / "model" / "log"
+    for known in ("None", "step-000000000007"):
+        bench.run([], task="train", **given, **model(tiny))
+        assert log.read_text() == f"tiny {tiny.name} ['x', 'y'] ['{documents([0])[0].text}'] {known}"
+        shutil.rmtree(log.parent)
     assert (bench.output / "engine.json").is_file()
+
+
+ASKING = """
+class Trainer(Method):
+    def train(self, t):
+        async def study(llm):
+            replies = [await llm.chat([{"role": "user", "parts": [d.text]}]) for d in t.documents]
+            return [r.text for r in replies]
+        t.output.mkdir()
+        (t.output / "log").write_text("\\n--\\n".join(t.ask(study)))
+"""
+
+
+def test_a_training_that_does_not_say_so_asks_no_model(bench: Bench, tiny: Path, tmp_path: Path) -> None:
+    bench.method(ASKING)
+    given = {name: lines_of(tmp_path / name, []) for name in ("pairs", "documents")}
+    with pytest.raises(ValueError, match="its card does not say"):
+        bench.run([], task="train", **given, **model(tiny))
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path / "checkpoints")
+    kept.save(1, lambda folder: (folder / "state").write_text("one"))
+
+    def fails(folder: Path) -> None:
+        (folder / "state").write_text("tw")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept.save(2, fails)
+    again = Checkpoints(tmp_path / "checkpoints")
+    assert again.latest is not None and (again.latest / "state").read_text() == "one"
+    again.save(10, lambda folder: (folder / "state").write_text("ten"))
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-000000000010"]
 
 
 # ---------------------------------------------------------------- vLLM

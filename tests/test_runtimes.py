@@ -21,11 +21,17 @@ from conftest import CACHE
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.errors import UpkeepError
-from upkeep.execution import detection, runtimes
-from upkeep.execution.runtimes import Containers, Handle, Launch, Prepared, Process
-from upkeep.images import images
+from upkeep.execution import containers as in_containers
+from upkeep.execution import detection
+from upkeep.execution import handle as handles
+from upkeep.execution.containers import Containers, container_name, mount
+from upkeep.execution.handle import Handle
+from upkeep.execution.process import Process
+from upkeep.execution.runtimes import Launch, Prepared
+from upkeep.images import oci, plans
+from upkeep.images.docker import Client
 from upkeep.images.environments import EnvironmentRecord
-from upkeep.images.images import Client, ImageRecord
+from upkeep.images.records import ImageRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ImageRecord(
@@ -115,7 +121,7 @@ def test_only_the_output_is_writable(launch: Launch) -> None:
 
 
 def test_a_path_with_commas_and_quotes_is_one_path() -> None:
-    (row,) = csv.reader([runtimes.mount(Path('/data/a,"b"'), "/model", readonly=True)])
+    (row,) = csv.reader([mount(Path('/data/a,"b"'), "/model", readonly=True)])
     assert row == ["type=bind", 'source=/data/a,"b"', "target=/model", "readonly"]
 
 
@@ -138,8 +144,8 @@ def test_more_cpus_than_the_machine_has_are_not_asked_for(launch: Launch, monkey
 
 
 def test_a_containers_name_has_only_letters_that_engines_allow() -> None:
-    assert runtimes.container_name("oaks/a b+c.d") == "upkeep-oaks-a-b-c.d"
-    assert len(runtimes.container_name("x" * 999)) < 255
+    assert container_name("oaks/a b+c.d") == "upkeep-oaks-a-b-c.d"
+    assert len(container_name("x" * 999)) < 255
 
 
 def test_inputs_that_cells_could_not_read_are_refused_with_a_remedy(
@@ -199,7 +205,7 @@ def test_an_engine_without_a_base_image_is_passed_over_and_not_asked_twice(
     monkeypatch.setattr(detection, "find_apptainer", lambda: None)
     monkeypatch.setattr(Client, "answers", lambda _: None)
     monkeypatch.setattr(Client, "inspect", lambda *_: None)
-    monkeypatch.setattr(runtimes, "ensure_base", ensure_base)
+    monkeypatch.setattr(in_containers, "ensure_base", ensure_base)
     for _ in range(2):
         runtime = detection.detect(catalog(tmp_path, monkeypatch, "auto"))
         assert runtime.name == "process"
@@ -211,12 +217,12 @@ def test_a_base_image_that_the_user_names_is_never_replaced_by_one_made_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UPKEEP_BASE_IMAGE", "mine:1")
-    monkeypatch.setattr(images, "make_base_image", pytest.fail)
+    monkeypatch.setattr(oci, "make_base_image", pytest.fail)
     monkeypatch.setattr(Client, "inspect", lambda *_: None)
     refused = subprocess.CompletedProcess([], 1, "", "denied")
     monkeypatch.setattr(Client, "run", lambda *_, **__: refused)
     with pytest.raises(UpkeepError, match="denied"):
-        images.ensure_base(catalog(tmp_path, monkeypatch, "auto"), "base", Client("docker", "x"))
+        oci.ensure_base(catalog(tmp_path, monkeypatch, "auto"), "base", Client("docker", "x"))
 
 
 @pytest.mark.parametrize(
@@ -363,7 +369,7 @@ def test_a_process_ends_with_the_host(launch: Launch, tmp_path: Path) -> None:
 def test_endless_output_fills_neither_disk_nor_memory(
     process: tuple[Process, Prepared], launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtimes, "LOG_BYTES", 1000)
+    monkeypatch.setattr(handles, "LOG_BYTES", 1000)
     runtime, prepared = process
     handle = runtime.start(prepared, script(launch, "import sys\nfor _ in range(5000): print('x' * 99)"))
     assert handle.wait(30) == 0
@@ -517,8 +523,8 @@ def test_the_image_holds_the_cell_code_compiled_and_the_method(
 
 def gone(runtime: Containers, name: str) -> bool:
     """Whether a container has ended, waited for."""
-    runtime.client.run("wait", runtimes.container_name(name), timeout=60)
-    return not runtime.client.run("ps", "--quiet", "--filter", f"name={runtimes.container_name(name)}").stdout.strip()
+    runtime.client.run("wait", container_name(name), timeout=60)
+    return not runtime.client.run("ps", "--quiet", "--filter", f"name={container_name(name)}").stdout.strip()
 
 
 def test_no_container_outlives_a_host_that_was_killed(
@@ -581,7 +587,7 @@ def test_a_container_left_over_by_an_earlier_start_is_replaced(
 
 def test_preparing_again_builds_nothing(engine: tuple[Containers, Prepared], monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, prepared = engine
-    monkeypatch.setattr(images, "_build", pytest.fail)
+    monkeypatch.setattr(oci, "_build", pytest.fail)
     assert runtime.prepare("null", "base").record == prepared.record
     assert prepared.record.packages.keys() >= {"msgspec", "numpy"}
     assert prepared.record.content and prepared.record.size > 10**8
@@ -601,14 +607,14 @@ def test_two_builds_of_one_plan_hold_the_same_bytes(
             arguments = ("build", *words)
         return run(self, *arguments, **options)
 
-    base = images.ensure_base(runtime.catalog, "base", client)
-    plan = images.image_for(runtime.catalog, None, "base", base.identity).packages
+    base = oci.ensure_base(runtime.catalog, "base", client)
+    plan = plans.image_for(runtime.catalog, None, "base", base.identity).packages
     assert plan is not None
-    first = images._ensure(plan, base.reference, client)
+    first = oci._ensure(plan, base.reference, client)
     monkeypatch.setattr(Client, "run", anew)
-    images._build(plan, client, base.reference, None)
+    oci._build(plan, client, base.reference, None)
     try:
-        second = images._inventory(runtime.catalog, client, tag, ["/opt/venv"])
+        second = oci._inventory(runtime.catalog, client, tag, ["/opt/venv"])
     finally:
         client.run("image", "rm", tag)
     assert (second.content, second.packages) == (first.content, first.packages)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import ROOT
 from host_fakes import PROMPT
 from upkeep import published
 from upkeep.building.content import content
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import (
     ContextUse,
     DatasetCard,
@@ -25,19 +28,26 @@ from upkeep.contract import (
     Environment,
     Manifest,
     Prediction,
+    Published,
     Retrieved,
     Usage,
 )
 from upkeep.errors import UpkeepError
-from upkeep.grading import oaks, score, statistics
-from upkeep.grading.graded import grade, grade_cell
+from upkeep.grading import metrics, score, statistics
+from upkeep.grading.dataset_scores import score_dataset
+from upkeep.grading.graded import READ, grade, grade_cell
 from upkeep.grading.key import Key, key_in
 from upkeep.grading.matching import EQUIVALENCES, canonical, equivalence, letter, short_answer
-from upkeep.grading.scores import read_scores, score_dataset, score_suite
+from upkeep.grading.metric_families import read_family
+from upkeep.grading.resampling import RESAMPLES, Draws
+from upkeep.grading.scores import read_scores, score_suite
+from upkeep.grading.settings import as_rows, option, printed
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
+from upkeep.jobs import Cell
 
 CELL = Cell("oaks_babi", "rag_dense", "k30", "m")
-IDENTITY = score.Identity("RAG", "M", "rag_dense", "", "k=30;thinking=off", "oaks_babi", "oaks_babi_mini", True)
+SETTING = (("k", "30"), ("thinking", "off"))
+IDENTITY = score.Identity("RAG", "M", "rag_dense", "", SETTING, "oaks_babi", "oaks_babi_mini", "stand_in", "mini", True)
 SPEC = DatasetSpec(
     label="x",
     summary="x",
@@ -49,8 +59,15 @@ SPEC = DatasetSpec(
     metrics="oaks",
 )
 
+OAKS = read_family(ROOT / "papers/oaks/metrics.py")
+oaks = sys.modules[OAKS.measure.__module__]
+
 Question = Sequence[tuple[list[str], list[str]]]
 """Accepted answers and evidence of a question, one pair an interval."""
+
+
+ARRIVING = {"stream": pl.String, "position": pl.Int32, "tokens": pl.Int32}
+"""What scores ask of documents."""
 
 
 def write_dataset(
@@ -65,7 +82,7 @@ def write_dataset(
         phase = 0
         for t, (answers, evidence) in enumerate(timeline):
             phase += t > 0 and answers != timeline[t - 1][0]
-            probes.append({"probe_id": f"{question}@{t}", "question_id": question, "position": t})
+            probes.append({"probe_id": f"{question}@{t}", "question_id": question, "stream": "s", "position": t})
             gold.append(
                 {
                     "probe_id": f"{question}@{t}",
@@ -85,6 +102,9 @@ def write_dataset(
     table.write_parquet(folder / "probes.parquet")
     key = pl.DataFrame(gold, schema_overrides={k: v for k, v in {**types, **lists}.items() if k != "position"})
     key.write_parquet(folder / "gold.parquet")
+    last = max((len(timeline) for timeline in questions.values()), default=0)
+    documents = pl.DataFrame([("s", n, 10) for n in range(last)], schema=ARRIVING, orient="row")
+    documents.write_parquet(folder / "documents.parquet")
     card = DatasetCard(
         dataset=name,
         label="OAKS-B mini",
@@ -98,9 +118,10 @@ def write_dataset(
         questions=len(questions),
         slices={"changes": {"sparse": 3, "frequent": 1}},
         statistics={},
+        provenance="stand_in" if name == "oaks_babi_mini" else "own",
         stands_for="oaks_babi" if name == "oaks_babi_mini" else None,
-        content=content(pl.DataFrame(), table, key, []),
-        files={name: fingerprint(folder / name) for name in ("gold.parquet", "probes.parquet")},
+        content=content(documents, table, key, []),
+        files={f"{name}.parquet": fingerprint(folder / f"{name}.parquet") for name in ("gold", "probes", "documents")},
     )
     write_sealed(folder / "card.json", card)
 
@@ -165,7 +186,8 @@ def key_of(folder: Path) -> Key:
 def scored(tmp: Path, cell: Cell = CELL) -> pl.DataFrame:
     """The scores of the cell in `tmp` on the dataset there."""
     key, manifest = key_of(tmp / "dataset"), manifest_of(tmp / "cell")
-    return score.score_cell(grade_cell(tmp / "cell", manifest, cell, key), manifest, cell, IDENTITY, key, SPEC)
+    found, draws = grade_cell(tmp / "cell", manifest, cell, key), Draws(cell.dataset, key.probes["question_id"])
+    return score.score_cell(found, manifest, cell, IDENTITY, key, OAKS, draws).rows
 
 
 def scores_of(
@@ -175,14 +197,13 @@ def scores_of(
     slices: Mapping[str, str] | None = None,
     trials: int = 1,
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """(subset, metric) -> row; pass@k under (subset, `pass_at_<k>`)."""
+    """(subset, metric) -> row; `pass_at_<k>` is the metric of pass@k, `<metric>_<n>` any other at n."""
     write_dataset(tmp / "dataset", questions, slices)
     write_cell(tmp / "cell", lines, trials=trials)
     frame = scored(tmp)
-    return {
-        (row["subset"], f"pass_at_{row['setting'].split('at=')[1]}" if "at=" in row["setting"] else row["metric"]): row
-        for row in frame.iter_rows(named=True)
-    }
+    rows = list(frame.with_columns(at=option("at")).iter_rows(named=True))
+    named = {(row["subset"], f"{row['metric']}_{row['at']}" if row["at"] else row["metric"]): row for row in rows}
+    return {(subset, name.replace("pass_at_k_", "pass_at_")): row for (subset, name), row in named.items()}
 
 
 def timeline(answers: str) -> list[tuple[list[str], list[str]]]:
@@ -362,12 +383,13 @@ def test_a_missing_prediction_counts_as_wrong(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"q": timeline("xxxx")})
     key = key_of(tmp_path)
     predictions = pl.DataFrame(
-        {"probe_id": ["q@0"], "trial": [0], "answer": ["x"], "parse": ["marker"], "failed": [False], "rank": [None]},
+        {name: [value] for name, value in zip(READ, ("q@0", 0, "x", "marker", False, None, 7, 1), strict=True)},
         schema_overrides={"trial": pl.Int32, "rank": pl.Int32},
     )
     graded = grade(key, predictions, trials=1)
     assert graded["right"].to_list() == [True, False, False, False]
     assert graded["failed"].to_list() == [False, True, True, True]
+    assert graded["prompt_tokens"].to_list() == [7, None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -476,7 +498,7 @@ def test_pass_at_k_counts_intervals_with_evidence_only(tmp_path: Path) -> None:
     result = scores_of(tmp_path, {"q": question}, lines)
     assert [result["all", f"pass_at_{k}"]["value"] for k in (1, 2, 3)] == pytest.approx([100 / 3, 100 / 3, 200 / 3])
     assert result["all", "pass_at_3"]["n"] == 3
-    assert result["all", "pass_at_3"]["setting"] == "k=30;thinking=off;at=3"
+    assert result["all", "pass_at_3"]["setting"] == as_rows((*SETTING, ("at", "3")))
     assert ("all", "pass_at_4") not in result
 
 
@@ -502,11 +524,14 @@ def graded_frame(questions: Sequence[Sequence[tuple[list[str], str | None]]]) ->
             form = None if answer is None else short_answer(answer)
             rows.append(
                 {
+                    "probe_id": f"q{q}@{t}",
                     "question_id": f"q{q}",
                     "trial": 0,
                     "position": t,
                     "phase": phase,
                     "right": form is not None and form in {short_answer(g) for g in gold},
+                    "outdated": False,
+                    "answer": answer,
                     "canonical": form,
                     "parse": "none" if form is None else "marker",
                     "failed": False,
@@ -514,7 +539,7 @@ def graded_frame(questions: Sequence[Sequence[tuple[list[str], str | None]]]) ->
                     "rank": None,
                 }
             )
-    return pl.DataFrame(rows, schema=oaks.GRADED_SCHEMA)
+    return pl.DataFrame(rows, schema=metrics.GRADED_SCHEMA)
 
 
 def values(graded: pl.DataFrame) -> dict[tuple[str, str], float]:
@@ -598,7 +623,7 @@ def test_broken_phases_are_found_out() -> None:
 def counts(*pairs: tuple[float, float]) -> pl.DataFrame:
     return pl.DataFrame(
         [("all", "m", None, f"q{i}", hits, total, int(total)) for i, (hits, total) in enumerate(pairs)],
-        schema=statistics.QUESTION_SCHEMA,
+        schema=metrics.COUNTS_SCHEMA,
         orient="row",
     )
 
@@ -646,22 +671,108 @@ def test_t_quantile_is_that_of_the_printed_tables(df: int, printed: float) -> No
 def test_a_dataset_card_gives_counts_and_shares(tmp_path: Path) -> None:
     slices = {"p": "sparse", "q": "sparse", "r": "sparse", "s": "frequent"}
     write_dataset(tmp_path, {name: timeline("x") for name in slices}, slices)
-    spec = msgspec.structs.replace(SPEC, stands_for="oaks_babi")
-    frame = score_dataset("oaks_babi_mini", spec, key_of(tmp_path))
+    spec = msgspec.structs.replace(SPEC, provenance="stand_in", stands_for="oaks_babi")
+    card = read_sealed(tmp_path / "card.json", DatasetCard, "")
+    frame = score_dataset("oaks_babi_mini", spec, card, key_of(tmp_path), ROOT / "papers")
     rows = {(r["metric"], r["subset"]): r for r in frame.iter_rows(named=True)}
     assert rows["question_count", "all"]["value"] == 4
     assert rows["question_share", "sparse"]["value"] == 75
+    assert rows["questions_by_phases", "all"]["setting"] == [{"key": "phases", "value": "1"}]
+    assert rows["questions_by_phases", "all"]["value"] == 4
     assert rows["question_share", "frequent"]["dataset"] == "oaks_babi"
     assert rows["question_share", "frequent"]["dataset_id"] == "oaks_babi_mini"
+    assert set(frame["provenance"]) == {"stand_in"} and set(frame["stand_in"]) == {"mini"}
     assert dict(frame.schema) == score.SCORE_SCHEMA
+
+
+def test_questions_are_counted_by_their_phases(tmp_path: Path) -> None:
+    timelines = {"p": "xx", "q": "xxyy", "r": "xyx", "s": "xyyx"}
+    write_dataset(tmp_path, {name: timeline(answers) for name, answers in timelines.items()})
+    card = read_sealed(tmp_path / "card.json", DatasetCard, "")
+    scores = score_dataset("oaks_babi", SPEC, card, key_of(tmp_path), tmp_path / "papers")
+    rows = scores.filter(pl.col("metric") == "questions_by_phases")
+    assert [(s[0]["value"], v) for s, v in rows.select("setting", "value").iter_rows()] == [
+        ("1", 1),
+        ("2", 1),
+        ("3", 2),
+    ]
+
+
+HEAD = "table,label,model,method,supervision,setting,dataset,subset,metric,value,unit"
+REFERENCE = {
+    "table_1": ["Book,,,,genre=old,oaks_babi_one,a,items,7,count", "All,,,,,oaks_babi,all,items,9,count"],
+    "table_2": ["A book,,,,,oaks_babi_one,a,items,7,count", "A model,M,asked,,,oaks_babi_one,a,items,1,count"],
+    "table_3": ["Others',,,,,other,all,items,5,count", "Length,,human,,,oaks_babi,all,length,3,thousand"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "stands_for", "stand_in"), [("oaks_babi", None, ""), ("x_mini", "oaks_babi", "x_mini")]
+)
+def test_what_a_paper_prints_of_a_dataset_is_a_score_in_each_of_its_tables(
+    tmp_path: Path, name: str, stands_for: str | None, stand_in: str
+) -> None:
+    for table, lines in REFERENCE.items():
+        path = tmp_path / "papers/oaks/reference" / f"{table}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([HEAD, *(f"{table},{line}" for line in lines)]) + "\n")
+    write_dataset(tmp_path / "data", {"p": timeline("x")}, name=name)
+    statistics = {"one": 6.5, "whole": 8, "others": 4, "length": 2}
+    card = msgspec.structs.replace(read_sealed(tmp_path / "data/card.json", DatasetCard, ""), statistics=statistics)
+    places = {
+        "one": Published(table="table_1", where={"subset": "a"}),
+        "whole": Published(table="table_1", where={"subset": "all"}),
+        "others": Published(table="table_3", where={"dataset": "other"}),
+        "not counted": Published(table="table_3", where={"metric": "length"}),
+        "length": Published(table="table_3", where={"metric": "length"}),
+        "pages": 3.0,
+    }
+    provenance = "stand_in" if stands_for else "release"
+    spec = msgspec.structs.replace(SPEC, provenance=provenance, stands_for=stands_for, published=places)
+    frame = score_dataset(name, spec, card, key_of(tmp_path / "data"), tmp_path / "papers")
+    frame = frame.filter(~pl.col("metric").str.starts_with("question"))
+    columns = ["label", "dataset", "subset", "metric", "value", "unit", "stand_in"]
+    assert [(*row, printed(setting)) for *row, setting in frame.select(*columns, "setting").rows()] == [
+        ("Book", "oaks_babi_one", "a", "items", 6.5, "count", stand_in, "genre=old"),
+        ("A book", "oaks_babi_one", "a", "items", 6.5, "count", stand_in, ""),
+        ("All", "oaks_babi", "all", "items", 8, "count", stand_in, ""),
+        ("Length", "oaks_babi", "all", "length", 2, "thousand", stand_in, ""),
+    ]
+    assert set(frame["method"]) == set(frame["model"]) == set(frame["cell"]) == {""}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "problem"),
+    [
+        (None, {}, "cannot be read"),
+        (b"\xff\xfe", {}, "published numbers that cannot be read"),
+        (b"a,b\n1,2\n", {}, "no column 'table'"),
+        (f"{HEAD}\n".encode(), {"metric": "items"}, "does not name one number"),
+        (f"{HEAD}\n".encode(), {"metrics": "items"}, "names no column"),
+        (f"{HEAD}\nt,A,,,,k=1;k=2,oaks_babi,all,items,1,count\n".encode(), {"metric": "items"}, "a key twice"),
+    ],
+)
+def test_published_numbers_that_cannot_be_read_are_told_with_their_file(
+    tmp_path: Path, text: bytes | None, where: dict[str, str], problem: str
+) -> None:
+    folder = tmp_path / "papers/oaks/reference"
+    folder.mkdir(parents=True)
+    if text is not None:
+        (folder / "t.csv").write_bytes(text)
+    write_dataset(tmp_path / "data", {"p": timeline("x")}, name="oaks_babi")
+    card = read_sealed(tmp_path / "data/card.json", DatasetCard, "")
+    spec = msgspec.structs.replace(SPEC, stands_for=None, published={"probes": Published(table="t", where=where)})
+    with pytest.raises(UpkeepError, match=problem) as caught:
+        score_dataset("oaks_babi", spec, card, key_of(tmp_path / "data"), tmp_path / "papers")
+    assert str(caught.value.where) == str(folder / "t.csv")
 
 
 def test_settings_are_printed_in_the_order_of_the_card() -> None:
     parameters = {"window": 15, "k": 15, "adapter": None, "rerank": True}
     assert score.settings(["k", "window", "adapter", "rerank", "absent"], parameters) == [
-        "k=15",
-        "window=15",
-        "rerank=on",
+        ("k", "15"),
+        ("window", "15"),
+        ("rerank", "on"),
     ]
 
 
@@ -670,9 +781,10 @@ def catalog(tmp_path: Path) -> Catalog:
     """A small suite: two datasets, of which one is not built, a trained model, and a control."""
     files = {
         "config/config.yaml": "suite: x",
+        "papers/oaks/metrics.py": Path(OAKS.where).read_text(),
         "papers/oaks/prompts/short.yaml": PROMPT,
         "datasets/oaks_babi_mini/dataset.yaml": "{label: B, summary: s, paper: oaks, source: s, licence: l, "
-        "stands_for: oaks_babi, prompt: short, equivalence: short_answer, metrics: oaks}",
+        "provenance: stand_in, stands_for: oaks_babi, prompt: short, equivalence: short_answer, metrics: oaks}",
         "datasets/oaks_novel/dataset.yaml": "{label: N, summary: s, paper: oaks, source: s, licence: l, "
         "prompt: short, equivalence: letter, metrics: oaks}",
         "methods/gold/method.yaml": "{label: Gold, papers: [oaks], summary: s, reference: r, variants: {default: {}}, "
@@ -691,22 +803,38 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def test_a_trained_model_is_its_base_with_a_combined_method(catalog: Catalog) -> None:
-    identity = score.identify(catalog, Cell("oaks_babi_mini", "rag_dense", "k30", "tiny+sft.lora"))
+    identity = score.identify(catalog, Cell("oaks_babi_mini", "rag_dense", "k30", "tiny+sft.lora"), None)
     assert identity == score.Identity(
         label="SFT + RAG",
         model="Tiny",
         method="sft+rag_dense",
         supervision="Q",
-        setting="adapter=lora;k=30;thinking=on",
+        setting=(("adapter", "lora"), ("k", "30"), ("thinking", "on")),
         dataset="oaks_babi",
         dataset_id="oaks_babi_mini",
+        provenance="stand_in",
+        stand_in="mini",
         trained=False,
     )
 
 
+def test_an_embedder_that_a_variant_chooses_is_named_and_the_methods_own_is_not(catalog: Catalog) -> None:
+    small = "{label: Small, role: embedder, summary: s, source: package, location: small, context_length: 9}"
+    for name in ("own", "other"):
+        (catalog.root / "models" / name).mkdir()
+        (catalog.root / "models" / name / "model.yaml").write_text(small.replace("Small", name.title()))
+    (catalog.root / "methods/rag_dense/method.yaml").write_text(
+        "{label: RAG, papers: [], summary: s, reference: r, settings: [k], embedder: own, "
+        "variants: {a: {k: 5}, b: {k: 5, embedder: other}, c: {k: 5, embedder_gpu: other}}}"
+    )
+    found = {v: score.identify(Catalog(catalog.root), Cell("oaks_novel", "rag_dense", v, "tiny"), None) for v in "abc"}
+    assert found["a"].setting == found["c"].setting == (("k", "5"), ("thinking", "on"))
+    assert found["b"].setting == (("k", "5"), ("retriever", "Other"), ("thinking", "on"))
+
+
 def test_a_control_has_no_model_and_no_thinking(catalog: Catalog) -> None:
-    identity = score.identify(catalog, Cell("oaks_novel", "gold", "default", "none"))
-    assert (identity.model, identity.setting, identity.trained) == ("", "", True)
+    identity = score.identify(catalog, Cell("oaks_novel", "gold", "default", "none"), None)
+    assert (identity.model, identity.setting, identity.trained) == ("", (), True)
 
 
 def suite_of(catalog: Catalog, *cells: Cell) -> Catalog:
@@ -745,7 +873,8 @@ def test_scoring_a_suite_takes_what_is_complete_and_refuses_what_does_not_agree(
     assert list(read_scores(catalog, "s").refused) == [str(cells[1])]
     assert "the results of another job" in capsys.readouterr().err
     accuracy = scores.table.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all").row(0, named=True)
-    assert (accuracy["value"], accuracy["model"], accuracy["setting"]) == (50, "Tiny", "k=5;thinking=on")
+    assert (accuracy["value"], accuracy["model"]) == (50, "Tiny")
+    assert accuracy["setting"] == as_rows((("k", "5"), ("thinking", "on")))
     assert (accuracy["predictions"], accuracy["failed"]) == (2, 0)
 
 
@@ -785,6 +914,36 @@ def test_a_damaged_dataset_keeps_its_own_cells_from_being_scored_and_no_others(c
     assert scores.refused["oaks_novel"] == "file not found"
 
 
+@pytest.mark.usefixtures("fresh")
+def test_scores_on_resamples_are_kept_with_their_cell_and_made_anew_where_they_are_lost(catalog: Catalog) -> None:
+    cells = [Cell("oaks_babi_mini", "rag_dense", variant, "tiny") for variant in ("k5", "k30")]
+    both = suite_of(catalog, *cells)
+    names = [f"q{n:02}" for n in range(20)]
+    write_dataset(both.results / "datasets" / "oaks_babi_mini", {name: timeline("xx") for name in names})
+    for cell in cells:
+        lines = [one for n, name in enumerate(names) for one in answered(name, "xz" if n % 3 else "xx")]
+        write_cell(both.results / "cells" / str(cell), lines, cell=cell)
+    score_suite(both, "s")
+    scores = read_scores(both, "s")
+    kept = {str(cell): scores.resamples(str(cell)).copy() for cell in cells}
+    for cell, drawn in kept.items():
+        rows = scores.table.filter(pl.col("cell") == cell)
+        assert drawn.shape == (len(rows), RESAMPLES)
+        (at,) = rows.with_row_index().filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")["index"]
+        assert drawn[at].mean() == pytest.approx(rows["value"][at], abs=3)
+        assert drawn[at].std() == pytest.approx(rows["se"][at], rel=0.25)
+    assert np.array_equal(*kept.values(), equal_nan=True), "the same answers, the same draws"
+    path = both.results / "scores" / "resamples" / f"{cells[0]}.npy"
+    for damage in (path.unlink, lambda: path.write_bytes(path.read_bytes()[:-1])):
+        damage()
+        with pytest.raises(UpkeepError, match=r"k5/tiny\.npy") as caught:
+            read_scores(both, "s").resamples(str(cells[0]))
+        assert caught.value.remedy == "./upkeep score s"
+        assert np.array_equal(score_suite(both, "s").resamples(str(cells[0])), kept[str(cells[0])], equal_nan=True)
+    score_suite(suite_of(catalog, cells[1]), "s")
+    assert not path.exists() and path.parent.parent.joinpath("k30/tiny.npy").exists()
+
+
 def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:
     assert score_suite(suite_of(catalog), "s").table.is_empty()
 
@@ -795,7 +954,7 @@ def test_scores_that_are_not_of_what_is_there_now_are_no_scores(catalog: Catalog
     catalog = suite_of(catalog, *cells)
     with pytest.raises(UpkeepError, match=r"scores\.json: file not found") as caught:
         read_scores(catalog, "s")
-    assert caught.value.remedy == "./upkeep score --suite s"
+    assert caught.value.remedy == "./upkeep score s"
     write_dataset(catalog.results / "datasets" / "oaks_babi_mini", {"q": timeline("xx")})
     write_cell(catalog.results / "cells" / str(cells[0]), answered("q", "xz"), cell=cells[0])
     score_suite(catalog, "s")

@@ -16,12 +16,13 @@ import pytest
 from conftest import copy_repository
 from test_engines import chat, spec
 from upkeep.batches import batches, find
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.cell.lockstep import Engine, EngineDied, Handle, lockstep
 from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import EngineSettings, Sampling
 from upkeep.errors import UpkeepError
+from upkeep.jobs import Cell
 from upkeep.serving.make_model import tiny_llama
 from upkeep.serving.serve import serve
 

@@ -414,3 +414,49 @@ def test_suite_is_completed_whatever_goes_wrong_and_nothing_is_done_twice(
     assert all(path.stat().st_ino == number for path, number in chaos.published.items()), "no finished cell runs again"
     assert not [job for job in cluster.jobs() if job.state in ACTIVE], "no job is left over"
     assert chaos.counts["Snakemake gave up"] == 0
+
+
+COUNTING = '''"""A training that takes its time."""
+import time
+
+from upkeep.cell import Method, Training
+
+
+class Counting(Method):
+    def train(self, training: Training) -> None:
+        latest = training.checkpoints.latest
+        done = (latest / "steps").read_text() if latest else ""
+        for step in range(len(done.split()), 30):
+            time.sleep(3)
+            done += f"{step} "
+            training.checkpoints.save(step, lambda folder: (folder / "steps").write_text(done))
+        training.output.mkdir()
+        for name, text in {"config.json": "{}", "model.safetensors": done}.items():
+            (training.output / name).write_text(text)
+'''
+
+
+def test_a_training_goes_on_from_its_checkpoint_when_its_time_is_up(
+    cluster: Cluster, ordinary_user: OrdinaryUser, folder: Path
+) -> None:
+    repository = Repository(ordinary_user, folder / "counting", cluster, "process")
+    card = yaml.safe_load((ROOT / "methods/sft/method.yaml").read_text())
+    repository.write("methods/counting/method.yaml", card | {"variants": {"slow": {}}, "supervision": "C"})
+    repository.write("methods/counting/method.py", COUNTING)
+    for end in ("in", "lock"):
+        repository.write(f"methods/counting/requirements.{end}", (ROOT / f"methods/sft/requirements.{end}").read_text())
+    repository.write_cluster(partition="low")
+    repository.write_suite((["closed_book"], ["tiny+counting.slow"]))
+    place = f"results/trained/{DATASET}/counting/slow/tiny"
+    made, command = repository.folder / place, [*repository.command()[:-1], f"{place}/manifest.json"]
+    with repository.user.start(*command, env=repository.environment) as process:
+        while process.poll() is None:
+            cluster.hurry()
+            cluster.shorten(LIMIT_S)
+            time.sleep(0.5)
+    assert process.returncode == 0
+    manifest = json.loads((made / "manifest.json").read_bytes())
+    reasons = [attempt["reason"] for attempt in manifest["attempts"]]
+    assert reasons.count("the time limit of its job was near") >= 2, reasons
+    assert manifest["attempts"][-1]["outcome"] == "complete"
+    assert (made / "model/model.safetensors").read_text().split() == [str(step) for step in range(30)]

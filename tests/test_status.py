@@ -17,18 +17,24 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from conftest import ROOT
 from host_fakes import ScriptedRuntime, make_repository
 from upkeep.batches import batches
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.errors import KINDS, UpkeepError
 from upkeep.execution.status import HEARTBEAT_S, Reporter, Status, read, read_all
 from upkeep.execution.supervise import run_cell
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.machine.ask import ask
 from upkeep.machine.clock import now
-from upkeep.operations import logs, monitor
-from upkeep.operations.monitor import JobView, Queue, Shown, Survey, Waiting, survey
-from upkeep.report import page
+from upkeep.operations import logs
+from upkeep.operations.status import queue
+from upkeep.operations.status.queue import Queue, Waiting
+from upkeep.operations.status.states import JobView, Survey
+from upkeep.operations.status.survey import survey
+from upkeep.operations.status.terminal import Shown
+from upkeep.report import waiting
 from upkeep.text import printable, short
 
 ECHO = Cell("toy", "echo", "a", "none")
@@ -204,7 +210,7 @@ def test_what_a_method_wrote_neither_styles_nor_steers_the_terminal(catalog: Cat
 
 def test_the_report_names_the_kind_too(catalog: Catalog) -> None:
     write(catalog, state="failed", kind="memory", message=f"{ECHO}: killed\x1b[31m")
-    assert page._reason(catalog, ECHO, None) == f"failed (memory): {ECHO}: killed"
+    assert waiting._reason(catalog, ECHO, None) == f"failed (memory): {ECHO}: killed"
 
 
 @pytest.mark.timeout(30)
@@ -230,7 +236,7 @@ def test_a_status_that_is_none_tells_nothing_and_stops_nothing(catalog: Catalog,
             path.symlink_to("/nowhere/at/all")
     assert read(path) is None and list(read_all(path.parent)) == []
     assert view(look(catalog)).state == "not begun"
-    assert page._reason(catalog, ECHO, None).startswith(("not run", "dataset not available"))
+    assert waiting._reason(catalog, ECHO, None).startswith(("not run", "dataset not available"))
     assert all(job.status is None for job in logs.logs_of(catalog, str(ECHO)))
 
 
@@ -280,7 +286,7 @@ def test_a_silent_job_of_another_machine_was_interrupted(
 
 
 def test_the_queue_knows_better_than_silence(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "_squeue", lambda *_: Queue())
+    monkeypatch.setattr(queue, "_squeue", lambda *_: Queue())
     write(catalog, node="elsewhere", job="17", updated=ago(900))
     assert view(look(catalog, Queue([Waiting("17", "RUNNING", "n1", "", "rule_x")]))).state == "running"
     write(catalog, node="elsewhere", job="17")
@@ -296,7 +302,7 @@ def test_jobs_of_other_users_are_asked_for_by_number(catalog: Catalog, monkeypat
         asked.append(options)
         return Queue([Waiting("17", "RUNNING", "n1", "", "rule_x")])
 
-    monkeypatch.setattr(monitor, "_squeue", squeue)
+    monkeypatch.setattr(queue, "_squeue", squeue)
     write(catalog, node="elsewhere", job="17", updated=ago(900))
     assert view(look(catalog, Queue())).state == "running"
     assert asked == [("--jobs", "17")]
@@ -451,7 +457,7 @@ def _runs(pid: int) -> bool:
 
 
 def upkeep(catalog: Catalog, *arguments: str, cwd: Path = Path("/")) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([str(Path(monitor.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "upkeep", "--root", str(catalog.root), *arguments]
     return subprocess.run(
         command, cwd=cwd, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=120

@@ -15,16 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host_fakes import TRAINED_FILES, ScriptedRuntime, make_repository, training, write_toy
-from upkeep.catalog import Catalog, Cell, Training
-from upkeep.contract import Document, Probe
+from upkeep.catalog import Catalog
+from upkeep.contract import MAX_LINE_BYTES, Document, Probe
 from upkeep.errors import UpkeepError
-from upkeep.execution import rounds, supervise
+from upkeep.execution import job as supervised
+from upkeep.execution import rounds
 from upkeep.execution.fetch import fetch
 from upkeep.execution.rounds import Corpus, answering, tasks
 from upkeep.execution.status import read_all
-from upkeep.execution.supervise import locked, run_cell
-from upkeep.execution.watch import Limits
+from upkeep.execution.supervise import run_cell
+from upkeep.execution.watch import Limits, Tail
+from upkeep.files import locked
 from upkeep.integrity import verify_folder
+from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 from upkeep.machine.lifeline import stoppable
 from upkeep.published import standing
@@ -538,7 +541,7 @@ def test_container_whose_model_answers_does_not_stand_still(catalog: Catalog, mo
     slow = "time.sleep(1.2)"
     with pytest.raises(UpkeepError, match=r"nothing new for 0\.4 s"):
         run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=slow), limits=Limits(stall_s=0.4))
-    monkeypatch.setattr(supervise._Job, "progress", property(lambda _: int(10 * time.monotonic())))
+    monkeypatch.setattr(supervised.SupervisedJob, "progress", property(lambda _: int(10 * time.monotonic())))
     manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=slow), limits=Limits(stall_s=0.4))
     assert manifest.attempts[-1].outcome == "complete"
 
@@ -601,7 +604,7 @@ def test_container_that_stands_still_is_ended_and_continued(catalog: Catalog) ->
 
 def test_container_that_takes_too_long_is_ended(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = ScriptedRuntime("hang", 12)
-    monkeypatch.setattr(supervise, "MINUTE_S", 0.002)
+    monkeypatch.setattr(supervised, "MINUTE_S", 0.002)
     with pytest.raises(UpkeepError, match="not done in time") as caught:
         run_cell(catalog, ECHO, runtime=runtime)
     assert "240 minutes" in str(caught.value.expected)
@@ -640,6 +643,18 @@ def test_hostile_line_is_refused_with_file_and_line_and_nothing_is_published(cat
     assert runtime.starts == 1, "who lies is not asked again"
     assert_nothing_published(catalog)
     assert status(catalog) == "failed"
+
+
+def test_a_line_that_is_too_long_is_refused_though_its_end_is_seen_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(b"{}\n" + b" " * (MAX_LINE_BYTES // 2))
+    tail = Tail(path, 2**30)
+    assert tail.new() == [b"{}\n"]
+    with path.open("ab") as file:
+        file.write(b" " * (MAX_LINE_BYTES // 2) + b"{}\n")
+    with pytest.raises(UpkeepError, match="line too long") as caught:
+        tail.new()
+    assert caught.value.where == f"{path}:2"
 
 
 @pytest.mark.parametrize(

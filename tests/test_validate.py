@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, validators
 
-from upkeep import validate
+from upkeep import record_files
 from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Prediction, Retrieved, Usage
 from upkeep.errors import UpkeepError
-from upkeep.operations.validation import validate_path
+from upkeep.lines import Refused, decode, read_lines
+from upkeep.operations.validate import validate_path
+from upkeep.record_files import check_file, read_predictions
 from upkeep.schemas import render, schema, write
-from upkeep.validate import Answers, check_file, read_predictions
+from upkeep.scope import Answers
 
 PROBES = [f"q{q}@{t}" for t in range(4) for q in range(3)]
 DOCUMENTS = [f"d{i}" for i in range(8)]  # two streams of four
@@ -198,8 +200,8 @@ def test_line_of_two_gigabytes_is_refused_without_reading_it(file: Path, monkeyp
             read += len(line)
             return line
 
-    original = validate.open_regular
-    monkeypatch.setattr(validate, "open_regular", lambda *a: Counting(original(*a)))
+    original = record_files.open_regular
+    monkeypatch.setattr(record_files, "open_regular", lambda *a: Counting(original(*a)))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with file.open("wb") as out:
         out.writelines(lines()[:4])
@@ -236,7 +238,7 @@ def test_parallel_readers_find_the_same_as_one(file: Path, monkeypatch: pytest.M
             return str(error)
 
     alone = outcome()
-    monkeypatch.setattr(validate, "PARALLEL_BYTES", 1)
+    monkeypatch.setattr(record_files, "PARALLEL_BYTES", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert outcome() == alone
 
@@ -250,10 +252,10 @@ def test_ranges_cut_a_file_between_lines_and_lose_nothing(
     content = [b"x" * size + b"\n" for size in sizes]
     path.write_bytes(b"".join(content))
     found = []
-    for start, end in validate._ranges(path, None, parts):
-        with validate.open_regular(path) as file:
+    for start, end in record_files._ranges(path, None, parts):
+        with record_files.open_regular(path) as file:
             file.seek(start)
-            found += list(validate.read_lines(file, end))
+            found += list(read_lines(file, end))
     assert found == content
 
 
@@ -346,9 +348,9 @@ def test_schema_and_records_accept_and_refuse_the_same(mutations: list[tuple[tup
 def test_no_damaged_byte_leads_to_another_error_than_a_refusal(at: int, put: bytes, cut: int) -> None:
     line = BASE[:at] + put + BASE[at + cut :]
     try:
-        record = validate.decode(line, DECODER)
+        record = decode(line, DECODER)
         SCOPE.key(record)
-    except validate.Refused as refused:
+    except Refused as refused:
         assert refused.fault.problem
         return
     assert all(math.isfinite(r.score) for r in record.retrieved)

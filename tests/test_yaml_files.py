@@ -25,7 +25,7 @@ MEMORY_BYTES = 200 * 2**20
 
 CHILD = f"""
 import contextlib, io, json, resource, sys, time
-from upkeep import catalog, cli, validate, yaml_files
+from upkeep import catalog, cli, yaml_files
 
 pages = int(open("/proc/self/statm").read().split()[0])
 most = pages * resource.getpagesize() + {MEMORY_BYTES}

@@ -1,7 +1,8 @@
 """evolveQA: questions about facts that change, with the right answer at each of several cut-off dates (2 to 4).
 
 Out of time-stamped documents: `feeds` reads them, `facts` finds entity, concept and attribute (E-C-A), `questions` asks
-and answers, `steps` words what the assistant is asked, `world` makes a small invented feed.
+and answers, `fact_steps`, `question_steps` and `format_steps` word what the assistant is asked. `synthetic` makes a
+small feed, whose `program` replies in the assistant's place.
 
 A question is asked at each cut-off date T at which it exists, at the position of the last document dated up to T; later
 documents have not arrived. Ids: `aws_q0007` (open), `aws_q0007.mcq1`, `aws_q0007.pair1a` and `aws_q0007.pair1b` (which
@@ -13,25 +14,25 @@ a position.
 from __future__ import annotations
 
 import bisect
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
-from upkeep.building import assistant, leaks, store, tokens
+from upkeep.building import answering, assembling, assistant, leaks, tokens
+from upkeep.building.assembling import LETTERS, Built, Item, Stream
+from upkeep.building.context import Context
 from upkeep.building.names import Names
-from upkeep.building.store import LETTERS, Built, Context, Item, Stream
 from upkeep.errors import UpkeepError
 
-from . import facts, feeds, questions, world
+from . import facts, feeds, program, questions, synthetic
 from .facts import Corpus
 from .questions import Forms, Question, State
 from .workshop import Domain, Hint, Options, Workshop
 
-_FLAVOURS: dict[Domain, world.Flavour] = {"aws": "cloud", "azure": "cloud", "who": "outbreak"}
+_FLAVOURS: dict[Domain, synthetic.Flavour] = {"aws": "cloud", "azure": "cloud", "who": "outbreak"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +42,17 @@ class Layout:
     stream: Stream
     first: Sequence[int]
     """The position of each document's first piece, and the length of the stream."""
-    starts: Sequence[Sequence[int]]
-    """Characters of its document at which each piece of a document begins."""
+    spans: Sequence[Sequence[tuple[int, int]]]
+    """Of each document: where in it each of its pieces lies."""
     dates: Sequence[str]
 
     def position(self, cutoff: str) -> int:
         """The last position with a document dated up to `cutoff`; -1 where there is none."""
         return self.first[bisect.bisect_right(self.dates, cutoff)] - 1
 
-    def pieces(self, document: int, start: int, end: int) -> range:
+    def pieces(self, document: int, start: int, end: int) -> list[int]:
         """Positions of the pieces that hold characters `start` to `end` of a document."""
-        starts = self.starts[document]
-        low = max(0, bisect.bisect_right(starts, start) - 1)
-        return range(self.first[document] + low, self.first[document] + max(low + 1, bisect.bisect_left(starts, end)))
+        return [self.first[document] + n for n in tokens.holding(self.spans[document], start, end)]
 
 
 def build(context: Context) -> Built:
@@ -69,20 +68,20 @@ def build(context: Context) -> Built:
     family = replace(context, name=f"evolveqa_{options.domain}")
     most, by_section = options.max_characters, options.domain == "who"
     files: list[Path] = []
-    script: world.Script | None = None
+    script: assistant.Script | None = None
     if options.source == "world":
         rng = Random(f"evolveqa {options.domain} {options.seed}")
-        small = world.generate(rng, Names(rng, held_out=True), _FLAVOURS[options.domain], options.sizes)
+        small = synthetic.generate(rng, Names(rng, held_out=True), _FLAVOURS[options.domain], options.sizes)
         entries = ((f"entry {n}", entry) for n, entry in enumerate(small.entries(), 1))
         documents = feeds.documents(entries, by_section, most, context.faults)
-        script = world.script(small, options.seed)
+        script = program.script(small, options.seed)
     else:
         path = family.required("feed", "a feed in JSON, CSV, RSS or Atom, or a folder of such files")
         documents, files = feeds.read(path, by_section, most, context.faults)
     if not documents:
         raise UpkeepError("no document left", where=context.where, expected="a feed with dated texts")
     layout = _laid_out(documents, options, measure)
-    with _helper(family, options, script) as helper:
+    with answering.by(family, options.assistant, script) as helper:
         shop = Workshop(context, options, helper)
         corpus = facts.survey(documents, shop)
         found, conflicts = questions.evolving(corpus, shop)
@@ -91,7 +90,7 @@ def build(context: Context) -> Built:
         made = questions.forms(corpus, found, shop)
         statistics = assistant.statistics(helper)
     items = _items(found, made, layout, corpus, options)
-    tables = store.collect([layout.stream], items, measure)
+    tables = assembling.collect([layout.stream], items, measure)
     return Built(
         *tables,
         pairs=[],
@@ -102,7 +101,7 @@ def build(context: Context) -> Built:
         inputs=context.inputs(files),
         seed=options.seed,
         notes=[
-            f"assistant: {options.assistant or 'a program that knows the world'}; embedder: {options.embedder}",
+            f"assistant: {answering.named(options.assistant)}; embedder: {options.embedder}",
             "`clustering ...: runs with fewer than N neighbours`: UMAP runs on too few points for the paper's number",
         ],
     )
@@ -122,38 +121,18 @@ def _check_cutoffs(context: Context, cutoffs: Sequence[str]) -> None:
         )
 
 
-@contextlib.contextmanager
-def _helper(context: Context, options: Options, script: world.Script | None) -> Iterator[assistant.Assistant]:
-    from upkeep.building import annotator  # what runs models is slow to load
-
-    if options.assistant is not None:
-        with annotator.hire(context, options.assistant) as helper:
-            yield helper
-    elif script is not None:
-        yield assistant.Scripted(script)
-    else:
-        raise UpkeepError(
-            "no assistant", where=context.where, expected="`options.assistant`: a model of models/ that reads and asks"
-        )
-
-
 def _laid_out(documents: Sequence[feeds.Document], options: Options, measure: tokens.Tokens) -> Layout:
     """The documents as one stream, in order of time, split where they are longer than `chunk_tokens`."""
     texts: list[str] = []
     stamps: list[str] = []
-    first, starts = [0], []
+    first, spans = [0], []
     pieces = tokens.split((document.text for document in documents), options.chunk_tokens, measure)
     for document, parts in zip(documents, pieces, strict=True):
-        place, mine = 0, []
-        for part in parts:
-            place = document.text.index(part, place)
-            mine.append(place)
-            place += len(part)
         texts += parts
         stamps += [document.date] * len(parts)
-        starts.append(mine)
+        spans.append(tokens.spans(document.text, parts))
         first.append(len(texts))
-    return Layout(Stream(options.domain, texts, stamps), first, starts, [document.date for document in documents])
+    return Layout(Stream(options.domain, texts, stamps), first, spans, [document.date for document in documents])
 
 
 # ---------------------------------------------------------------- probes

@@ -10,7 +10,7 @@ import numpy as np
 
 from upkeep.building import leaks, prose
 
-from . import steps
+from . import fact_steps, phrasing
 from .feeds import Document
 from .workshop import Workshop, centrality, joined, nearest
 
@@ -41,7 +41,7 @@ class Chunk:
 class Fact:
     """An E-C-A tuple with its chunks, the most central first."""
 
-    topic: steps.Topic
+    topic: phrasing.Topic
     chunks: tuple[int, ...]
 
 
@@ -80,7 +80,9 @@ def survey(documents: Sequence[Document], shop: Workshop) -> Corpus:
     counts["entities"] = len(set(canonical.values()))
     if options.domain == "who":
         names = sorted(set(canonical.values()))
-        viruses = shop.agreed(steps.VIRUS, [steps.One(name) for name in names], lambda reply: reply.virus == "yes")
+        viruses = shop.agreed(
+            fact_steps.VIRUS, [phrasing.One(name) for name in names], lambda reply: reply.virus == "yes"
+        )
         kept = {name for name, virus in zip(names, viruses, strict=True) if virus}
         counts["left out: entities that are no virus"] = len(names) - len(kept)
         mentions = [mention for mention in mentions if canonical[mention.entity] in kept]
@@ -99,7 +101,7 @@ def survey(documents: Sequence[Document], shop: Workshop) -> Corpus:
 
 def _mentions(documents: Sequence[Document], shop: Workshop) -> list[Mention]:
     k = shop.options.k
-    replies = shop.ask(steps.CONCEPTS, [steps.Page(document.text, k) for document in documents])
+    replies = shop.ask(fact_steps.CONCEPTS, [fact_steps.Page(document.text, k) for document in documents])
     return [
         Mention(n, title, entity)
         for n, reply in enumerate(replies)
@@ -120,8 +122,8 @@ def entities(named: Sequence[str], shop: Workshop) -> dict[str, str]:
         spellings[leaks.key(name)].append(name)
     names = [forms[0] for forms in spellings.values()]
     near = shop.similar(shop.embed(names))
-    pairs = [steps.Two(names[first], names[second]) for first, second in near]
-    same = shop.agreed(steps.SAME_ENTITY, pairs, lambda reply: reply.same == "yes")
+    pairs = [phrasing.Two(names[first], names[second]) for first, second in near]
+    same = shop.agreed(fact_steps.SAME_ENTITY, pairs, lambda reply: reply.same == "yes")
     heads = joined(len(names), [pair for pair, one in zip(near, same, strict=True) if one])
     return {
         form: names[head] for forms, head in zip(spellings.values(), heads, strict=True) for form in forms
@@ -161,11 +163,11 @@ def labelled(concepts: Sequence[str], shop: Workshop) -> dict[str, str]:
 def _discovered(pool: Sequence[str], vectors: np.ndarray, shop: Workshop) -> list[Cluster]:
     """Dense groups of the pool that share one concept, with their labels."""
     groups = [[pool[row] for row in rows] for rows in shop.clusters(vectors, "concepts")]
-    heads = [steps.Texts(tuple(group[: shop.options.central])) for group in groups]
-    coherent = shop.agreed(steps.COHERENT, heads, lambda reply: reply.same == "yes")
+    heads = [fact_steps.Texts(tuple(group[: shop.options.central])) for group in groups]
+    coherent = shop.agreed(fact_steps.COHERENT, heads, lambda reply: reply.same == "yes")
     shop.counts["concept clusters dissolved"] += coherent.count(False)
     kept = [n for n, one in enumerate(coherent) if one]
-    titles = shop.ask(steps.LABEL, [heads[n] for n in kept])
+    titles = shop.ask(fact_steps.LABEL, [heads[n] for n in kept])
     return [
         Cluster(" ".join(title.title.split()), groups[n])
         for n, title in zip(kept, titles, strict=True)
@@ -177,8 +179,8 @@ def _distinct(clusters: Sequence[Cluster], shop: Workshop) -> list[Cluster]:
     """The clusters with those merged that the assistant takes for one; the label of the largest stays."""
     ranked = sorted(clusters, key=lambda cluster: -len(cluster.members))  # stable: the oldest first among equals
     near = shop.similar(shop.embed([cluster.label for cluster in ranked]))
-    pairs = [steps.Two(ranked[first].label, ranked[second].label) for first, second in near]
-    merge = shop.agreed(steps.MERGE, pairs, lambda reply: reply.merge == "yes")
+    pairs = [phrasing.Two(ranked[first].label, ranked[second].label) for first, second in near]
+    merge = shop.agreed(fact_steps.MERGE, pairs, lambda reply: reply.merge == "yes")
     heads = joined(len(ranked), [pair for pair, one in zip(near, merge, strict=True) if one])
     merged: dict[int, Cluster] = {}
     for head, cluster in zip(heads, ranked, strict=True):
@@ -189,7 +191,7 @@ def _distinct(clusters: Sequence[Cluster], shop: Workshop) -> list[Cluster]:
 def _validate(clusters: Sequence[Cluster], checked: dict[tuple[str, str], bool], shop: Workshop) -> None:
     """Take out of each cluster what does not fit its label; what was checked before is not asked again."""
     new = [(m, c.label) for c in clusters for m in c.members if (m, c.label) not in checked]
-    fits = shop.agreed(steps.FITS, [steps.Member(*one) for one in new], lambda reply: reply.fits == "yes")
+    fits = shop.agreed(fact_steps.FITS, [fact_steps.Member(*one) for one in new], lambda reply: reply.fits == "yes")
     checked.update(zip(new, fits, strict=True))
     for cluster in clusters:
         cluster.members = [member for member in cluster.members if checked[member, cluster.label]]
@@ -212,9 +214,9 @@ def _placed(
         open_ones = [int(n) for n in ranked if checked.get((concept, labels[n]), True)]
         offers.append(open_ones[: shop.options.nearest])
     asked = [n for n, offer in enumerate(offers) if offer]
-    given = [steps.Loose(pool[n], tuple(labels[c] for c in offers[n])) for n in asked]
+    given = [fact_steps.Loose(pool[n], tuple(labels[c] for c in offers[n])) for n in asked]
     remaining = set(range(len(pool)))
-    replies = shop.ask(steps.PLACE, given)
+    replies = shop.ask(fact_steps.PLACE, given)
     for n, reply in zip(asked, replies, strict=True):
         if reply is not None and 1 <= reply.label <= len(offers[n]):
             cluster = clusters[offers[n][reply.label - 1]]
@@ -262,16 +264,16 @@ def attributes(mentions: Sequence[Mention], chunks: Sequence[Chunk], vectors: np
         clusters = shop.clusters(vectors[rows], "chunks")
         found += [(entity, concept, [rows[n] for n in cluster]) for cluster in clusters]
     central = [
-        steps.Passages(entity, concept, tuple(chunks[n].text for n in cluster[: shop.options.central]))
+        fact_steps.Passages(entity, concept, tuple(chunks[n].text for n in cluster[: shop.options.central]))
         for entity, concept, cluster in found
     ]
-    named: dict[tuple[str, str, str], tuple[steps.Topic, list[int]]] = {}
-    replies = shop.ask(steps.ATTRIBUTE, central)
+    named: dict[tuple[str, str, str], tuple[phrasing.Topic, list[int]]] = {}
+    replies = shop.ask(fact_steps.ATTRIBUTE, central)
     for (entity, concept, members), reply in zip(found, replies, strict=True):
         attribute = "" if reply is None else " ".join(reply.attribute.split())
         if not leaks.key(attribute):
             shop.counts["left out: chunk clusters without an attribute"] += 1
             continue
         key = (entity, concept, leaks.key(attribute))
-        named.setdefault(key, (steps.Topic(entity, concept, attribute), []))[1].extend(members)
+        named.setdefault(key, (phrasing.Topic(entity, concept, attribute), []))[1].extend(members)
     return [Fact(topic, tuple(members[n] for n in centrality(vectors[members]))) for topic, members in named.values()]

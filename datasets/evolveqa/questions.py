@@ -11,7 +11,7 @@ import numpy as np
 
 from upkeep.building import leaks
 
-from . import steps
+from . import format_steps, phrasing, question_steps
 from .facts import Corpus, Fact
 from .workshop import Workshop, centrality, distinct, nearest
 
@@ -48,7 +48,7 @@ class State:
 class Question:
     """A question with its states in order of their cut-offs."""
 
-    topic: steps.Topic
+    topic: phrasing.Topic
     text: str
     sources: tuple[int, ...]
     """Documents that it may be answered from."""
@@ -61,13 +61,13 @@ class Forms:
 
     choice: tuple[str, tuple[str, ...], int] | None
     """Question, options, place of the right one."""
-    pair: steps.Pair | None
+    pair: format_steps.Pair | None
 
 
 def evolving(corpus: Corpus, shop: Workshop) -> tuple[list[Question], dict[str, int]]:
     """The questions about facts that change, and for each concept the number of tuples with evidence of change."""
     changed, conflicts = _changes(corpus, shop)
-    asked = shop.ask(steps.QUESTION, [steps.Changed(evidence, why) for _, evidence, why in changed])
+    asked = shop.ask(question_steps.QUESTION, [question_steps.Changed(evidence, why) for _, evidence, why in changed])
     texts = ["" if reply is None else " ".join(reply.question.split()) for reply in asked]
     shop.counts["left out: no question about the change"] += texts.count("")
     kept = [n for n, text in enumerate(texts) if text]
@@ -84,17 +84,17 @@ def evolving(corpus: Corpus, shop: Workshop) -> tuple[list[Question], dict[str, 
     return found, conflicts
 
 
-def _changes(corpus: Corpus, shop: Workshop) -> tuple[list[tuple[Fact, steps.Evidence, str]], dict[str, int]]:
-    given: list[tuple[Fact, steps.Evidence]] = []
+def _changes(corpus: Corpus, shop: Workshop) -> tuple[list[tuple[Fact, question_steps.Evidence, str]], dict[str, int]]:
+    given: list[tuple[Fact, question_steps.Evidence]] = []
     for fact in corpus.facts:
         passages = _passages(fact, corpus, shop.options.passages)
         if len(passages) < 2:
             shop.counts["left out: facts of one date"] += 1
         else:
-            given.append((fact, steps.Evidence(fact.topic, passages)))
+            given.append((fact, question_steps.Evidence(fact.topic, passages)))
     conflicts: defaultdict[str, int] = defaultdict(int)
     found = []
-    replies = shop.ask(steps.CHANGE, [evidence for _, evidence in given])
+    replies = shop.ask(question_steps.CHANGE, [evidence for _, evidence in given])
     for (fact, evidence), reply in zip(given, replies, strict=True):
         if reply is not None and reply.evolving_knowledge == "yes":
             conflicts[fact.topic.concept] += 1
@@ -103,7 +103,7 @@ def _changes(corpus: Corpus, shop: Workshop) -> tuple[list[tuple[Fact, steps.Evi
     return found, dict(conflicts)
 
 
-def _passages(fact: Fact, corpus: Corpus, most: int) -> tuple[steps.Dated, ...]:
+def _passages(fact: Fact, corpus: Corpus, most: int) -> tuple[phrasing.Dated, ...]:
     """The most central chunks, each of another document and another date, in order of time."""
     documents: set[int] = set()
     dates: dict[str, str] = {}
@@ -113,19 +113,21 @@ def _passages(fact: Fact, corpus: Corpus, most: int) -> tuple[steps.Dated, ...]:
         if chunk.document not in documents and date not in dates and len(dates) < most:
             documents.add(chunk.document)
             dates[date] = chunk.text
-    return tuple(steps.Dated(date, dates[date]) for date in sorted(dates))
+    return tuple(phrasing.Dated(date, dates[date]) for date in sorted(dates))
 
 
 def cleaned(texts: Sequence[str], shop: Workshop) -> list[int]:
     """Places of the questions that ask for no list and repeat none before them (2.2.1)."""
-    lists = shop.agreed(steps.LISTING, [steps.One(text) for text in texts], lambda reply: reply.list == "yes")
+    lists = shop.agreed(
+        question_steps.LISTING, [phrasing.One(text) for text in texts], lambda reply: reply.list == "yes"
+    )
     shop.counts["left out: list questions"] += lists.count(True)
     kept = [n for n, one in enumerate(lists) if not one]
     near = shop.similar(shop.embed([texts[n] for n in kept]))
     exact = [(a, b) for a, b in near if leaks.key(texts[kept[a]]) == leaks.key(texts[kept[b]])]
     unsure = sorted(set(near) - set(exact))
-    pairs = [steps.Two(texts[kept[a]], texts[kept[b]]) for a, b in unsure]
-    same = shop.agreed(steps.SAME_QUESTION, pairs, lambda reply: reply.same == "yes")
+    pairs = [phrasing.Two(texts[kept[a]], texts[kept[b]]) for a, b in unsure]
+    same = shop.agreed(question_steps.SAME_QUESTION, pairs, lambda reply: reply.same == "yes")
     doubled = {later for _, later in exact} | {later for (_, later), one in zip(unsure, same, strict=True) if one}
     shop.counts["left out: duplicate questions"] += len(doubled)
     return [n for place, n in enumerate(kept) if place not in doubled]
@@ -142,14 +144,16 @@ def _answers(corpus: Corpus, pairs: Sequence[tuple[Fact, str]], shop: Workshop) 
         for document in sorted({corpus.chunks[c].document for c in fact.chunks})
     ]
 
-    def source(n: int, document: int) -> steps.Source:
+    def source(n: int, document: int) -> question_steps.Source:
         entry = corpus.documents[document]
-        return steps.Source(pairs[n][1], steps.Dated(entry.date, entry.text))
+        return question_steps.Source(pairs[n][1], phrasing.Dated(entry.date, entry.text))
 
-    relevant = shop.agreed(steps.RELEVANT, [source(*one) for one in candidates], lambda reply: reply.relevant == "yes")
+    relevant = shop.agreed(
+        question_steps.RELEVANT, [source(*one) for one in candidates], lambda reply: reply.relevant == "yes"
+    )
     candidates = [one for one, yes in zip(candidates, relevant, strict=True) if yes]
     found: list[list[Answer]] = [[] for _ in pairs]
-    replies = shop.ask(steps.EXTRACT, [source(*one) for one in candidates])
+    replies = shop.ask(question_steps.EXTRACT, [source(*one) for one in candidates])
     for (n, document), reply in zip(candidates, replies, strict=True):
         text = "" if reply is None else " ".join(reply.answer.split())
         if leaks.key(text):
@@ -179,11 +183,11 @@ def _states(
     asked = sorted((n, size) for n, size in reached if len(distinct([a.text for a in answers[n][:size]])) > 1)
     shop.counts["left out: a single answer up to the cut-off"] += len(reached) - len(asked)
     given = [_newest_first(corpus, texts[n], answers[n][:size]) for n, size in asked]
-    changed = shop.agreed(steps.EVOLVES, given, lambda reply: reply.changed == "yes")
+    changed = shop.agreed(question_steps.EVOLVES, given, lambda reply: reply.changed == "yes")
     shop.counts["left out: no change of knowledge"] += changed.count(False)
     live = [place for place, one in enumerate(changed) if one]
     finals: dict[tuple[int, int], tuple[str, tuple[Answer, ...]]] = {}
-    replies = shop.ask(steps.FINAL, [given[place] for place in live])
+    replies = shop.ask(question_steps.FINAL, [given[place] for place in live])
     for place, reply in zip(live, replies, strict=True):
         n, size = asked[place]
         merged = "" if reply is None else " ".join(reply.final_answer.split())
@@ -199,7 +203,9 @@ def _states(
         for key, (m, _) in finals.items()
     }
     keys = [key for key in finals if older[key]]
-    stale = shop.ask(steps.STALE, [steps.Older(texts[n], finals[n, s][0], tuple(older[n, s])) for n, s in keys])
+    stale = shop.ask(
+        question_steps.STALE, [question_steps.Older(texts[n], finals[n, s][0], tuple(older[n, s])) for n, s in keys]
+    )
     outdated: dict[tuple[int, int], tuple[str, ...]] = {}
     for key, judged in zip(keys, stale, strict=True):
         if judged is None:  # else it would be taken for a fact that was only added to
@@ -218,9 +224,9 @@ def _states(
     return states
 
 
-def _newest_first(corpus: Corpus, question: str, answers: Sequence[Answer]) -> steps.Answers:
-    found = [steps.Found(n, a.date, a.text, corpus.chunks[a.chunk].text) for n, a in enumerate(answers)]
-    return steps.Answers(question, tuple(reversed(found)))
+def _newest_first(corpus: Corpus, question: str, answers: Sequence[Answer]) -> question_steps.Answers:
+    found = [question_steps.Found(n, a.date, a.text, corpus.chunks[a.chunk].text) for n, a in enumerate(answers)]
+    return question_steps.Answers(question, tuple(reversed(found)))
 
 
 # ---------------------------------------------------------------- formats
@@ -242,17 +248,17 @@ def forms(corpus: Corpus, questions: Sequence[Question], shop: Workshop) -> dict
             state = first[n, key]
             past = [corpus.chunks[a.chunk].text for a in reversed(state.history) if a.text in state.outdated]
             chunks = list(dict.fromkeys([*past, *related[n]]))[:DISTRACTOR_CHUNKS]
-            sheets.append(steps.Sheet(questions[n].text, state.answer, tuple(chunks)))
-        replies = shop.ask(steps.CHOICE, sheets)
+            sheets.append(format_steps.Sheet(questions[n].text, state.answer, tuple(chunks)))
+        replies = shop.ask(format_steps.CHOICE, sheets)
         choices = [
             shuffled(reply, sheet.answer, f"{shop.options.seed} {sheet.question} {sheet.answer}")
             for sheet, reply in zip(sheets, replies, strict=True)
         ]
         shop.counts["left out: no multiple choice"] += choices.count(None)
-    pairs: list[steps.Pair | None] = [None] * len(keys)
+    pairs: list[format_steps.Pair | None] = [None] * len(keys)
     if "verifiable" in wanted:
-        answered = [steps.Answered(questions[n].text, first[n, key].answer) for n, key in keys]
-        pairs = [_usable(reply) for reply in shop.ask(steps.PAIR, answered)]
+        answered = [format_steps.Answered(questions[n].text, first[n, key].answer) for n, key in keys]
+        pairs = [_usable(reply) for reply in shop.ask(format_steps.PAIR, answered)]
         shop.counts["left out: no yes/no pair"] += pairs.count(None)
     return {key: Forms(choice, pair) for key, choice, pair in zip(keys, choices, pairs, strict=True)}
 
@@ -275,7 +281,7 @@ def _related(corpus: Corpus, questions: Sequence[Question]) -> list[list[str]]:
     return found
 
 
-def shuffled(reply: steps.Choice | None, gold: str, seed: str) -> tuple[str, tuple[str, ...], int] | None:
+def shuffled(reply: format_steps.Choice | None, gold: str, seed: str) -> tuple[str, tuple[str, ...], int] | None:
     """Question, options in a seeded order and the place of the right one; None where the reply breaks a rule.
 
     The right letter has to point at the gold answer. The extra number takes the place of a distractor that comes from
@@ -297,13 +303,13 @@ def shuffled(reply: steps.Choice | None, gold: str, seed: str) -> tuple[str, tup
     return " ".join(reply.question.split()), tuple(options), options.index(gold)
 
 
-def _usable(pair: steps.Pair | None) -> steps.Pair | None:
+def _usable(pair: format_steps.Pair | None) -> format_steps.Pair | None:
     """The pair with single spaces; None where a question is missing or both are the same."""
     if pair is None:
         return None
     yes, no = " ".join(pair.yes_question.split()), " ".join(pair.no_question.split())
     keys = leaks.key(yes), leaks.key(no)
-    return steps.Pair(yes, no) if all(keys) and keys[0] != keys[1] else None
+    return format_steps.Pair(yes, no) if all(keys) and keys[0] != keys[1] else None
 
 
 # ---------------------------------------------------------------- control set
@@ -326,8 +332,11 @@ def static(corpus: Corpus, changing: Sequence[Question], conflicts: dict[str, in
     rng = Random(f"evolveqa control {options.seed}")
     drawn = sorted(rng.sample(free, min(len(free), options.control_documents)))
     counts["control: documents to draw from"], counts["control: documents drawn"] = len(free), len(drawn)
-    given = [steps.Calm(steps.Dated(corpus.documents[n].date, corpus.documents[n].text), *topics[n]) for n in drawn]
-    replies = shop.ask(steps.STATIC, given)
+    given = [
+        question_steps.Calm(phrasing.Dated(corpus.documents[n].date, corpus.documents[n].text), *topics[n])
+        for n in drawn
+    ]
+    replies = shop.ask(question_steps.STATIC, given)
     of: defaultdict[int, list[int]] = defaultdict(list)
     for n, chunk in enumerate(corpus.chunks):
         of[chunk.document].append(n)
@@ -348,5 +357,5 @@ def static(corpus: Corpus, changing: Sequence[Question], conflicts: dict[str, in
         rows = [of[n][row] for row in centrality(corpus.vectors[of[n]])]
         only = (Answer(n, date, answer, _telling(corpus, rows, answer)),)
         states = tuple(State(cutoff, answer, only, only, ()) for cutoff in options.cutoffs if date <= cutoff)
-        found.append(Question(steps.Topic(*topics[n], attribute), question, (n,), states))
+        found.append(Question(phrasing.Topic(*topics[n], attribute), question, (n,), states))
     return [found[n] for n in cleaned([question.text for question in found], shop)]

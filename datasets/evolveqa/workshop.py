@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from upkeep.building import embedding, leaks
 from upkeep.building.assistant import Assistant, Step
-from upkeep.building.store import Context
+from upkeep.building.context import Context
 
-from .world import Sizes
+from .synthetic import Sizes
 
 Given = TypeVar("Given", bound=Struct)
 Reply = TypeVar("Reply")

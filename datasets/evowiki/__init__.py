@@ -2,12 +2,11 @@
 
 The rules are those of EvoWiki (3.1, 3.2, Appendix B and E): `levels` says which facts have a level, `questions` asks
 about them, and this module puts the pages that name them into a corpus. What a fact base is, `facts` says; its readers
-are `wikidata` (with `wikipedia` for the pages), `legislators`, and `world` for a small invented one.
+are `wikidata` (with `wikipedia` for the pages), `legislators`, and `synthetic` for a small invented one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import statistics
 from collections import Counter, defaultdict
@@ -18,17 +17,18 @@ from typing import Literal
 
 from msgspec import Struct
 
-from upkeep.building import assistant, store, tokens
-from upkeep.building.store import Built, Context
+from upkeep.building import answering, assembling, assistant, tokens
+from upkeep.building.assembling import Built
+from upkeep.building.context import Context
 from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
+from . import program, synthetic, wikidata
 from . import questions as asking
-from . import wikidata
 from .facts import Snapshot
 from .levels import LEVELS, Levels, levels
 from .questions import MAX_HOPS, Asked, Passage
-from .world import Sizes
+from .synthetic import Sizes
 
 STREAM = "corpus"
 
@@ -77,6 +77,8 @@ class Corpus:
     texts: list[str] = field(default_factory=list)
     places: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """(title, sentence) -> the documents that it lies in."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Title -> the last document of a golden page."""
     lengths: dict[str, int] = field(default_factory=dict)
     """Golden page -> characters."""
     golden: list[tuple[str, str]] = field(default_factory=list)
@@ -93,6 +95,9 @@ def build(context: Context) -> Built:
     """
     options = context.options(Options)
     _check(options, context)
+    script = program.script() if options.source == "world" else None
+    asks = options.rewrite or options.pairs
+    hired = answering.by(context, options.assistant, script) if asks else None
     measure = context.tokenizer(options.tokenizer)
     snapshots, inputs = _read(options, context)
     current = snapshots[-1]
@@ -111,22 +116,22 @@ def build(context: Context) -> Built:
         for title, sentence in _golden(one, found, support):
             wanted[title].setdefault(sentence)
     corpus = _corpus(current, wanted, options, measure, _distractors(options, context, wanted))
+    stream = assembling.Stream(STREAM, corpus.texts, [current.date] * len(corpus.texts))
     made: Sequence[Pair] = ()
-    if options.rewrite or options.pairs:
-        with _assistant(options, context) as helper:
+    if hired is not None:
+        with hired as helper:
             if options.rewrite:
                 asked, more = asking.rewrite(asked, found, current, helper)
                 counts |= more
             if options.pairs:
-                passages = list(_passages(corpus.golden, options, measure))
+                passages = list(_passages(corpus, stream, options, measure))
                 made, more = asking.pairs(passages, [one.text for one in asked], helper)
                 counts |= more
             counts |= assistant.statistics(helper)
-    stream = store.Stream(STREAM, corpus.texts, [current.date] * len(corpus.texts))
     views = {entity: n for entity, n in current.entities.select("entity", "views").iter_rows() if n is not None}
     items = [_item(n, one, _golden(one, found, support), corpus, stream, views) for n, one in enumerate(asked)]
     return Built(
-        *store.collect([stream], store.unlabelled(items, options.seed), measure),
+        *assembling.collect([stream], assembling.unlabelled(items, options.seed), measure),
         pairs=made,
         tokenizer=str(measure),
         chunk_tokens=options.chunk_tokens,
@@ -161,22 +166,13 @@ def _check(options: Options, context: Context) -> None:
                 expected=f"{', '.join(LEVELS)}, each with {options.hops} numbers",
                 found=f"{level}: {limits}",
             )
-    if (options.rewrite or options.pairs) and options.source != "world" and options.assistant is None:
-        raise UpkeepError(
-            "`rewrite` and `pairs` need an assistant",
-            where=f"{context.where}: options.assistant",
-            expected="the id of a model of models/",
-            found="null",
-        )
 
 
 def _read(options: Options, context: Context) -> tuple[Sequence[Snapshot], Mapping[str, str]]:
     """The snapshots at the three times, and the hashes of what they were read from."""
     dates = {"init": options.init, "cutoff": options.cutoff, "current": options.current}
     if options.source == "world":
-        from . import world
-
-        return world.snapshots(options.sizes, list(dates.values()), options.seed), {}
+        return synthetic.snapshots(options.sizes, list(dates.values()), options.seed), {}
     if options.source == "legislators":
         from . import legislators
 
@@ -222,16 +218,6 @@ def _articles(context: Context) -> Path:
     return context.required("distractors", "articles of English Wikipedia: XML, JSON lines or Parquet")
 
 
-def _assistant(options: Options, context: Context) -> contextlib.AbstractContextManager[assistant.Assistant]:
-    from upkeep.building import annotator  # what runs models is slow to load
-
-    if options.assistant is not None:
-        return annotator.hire(context, options.assistant)
-    from . import world
-
-    return contextlib.nullcontext(world.assistant())
-
-
 # ---------------------------------------------------------------- corpus
 
 Support = Mapping[tuple[str, str], Sequence[tuple[str, str]]]
@@ -265,6 +251,7 @@ def _corpus(
     for (title, text), pieces in zip(pages, split, strict=True):
         if title in wanted:
             corpus.lengths[title] = len(text)
+            corpus.ends[title] = len(corpus.texts) + len(pieces) - 1
             _locate(title, f"{title}\n{text}", wanted[title], pieces, corpus)
             if options.pairs:
                 corpus.golden.append((title, text))
@@ -276,23 +263,18 @@ def _corpus(
 
 def _locate(title: str, text: str, sentences: Iterable[str], pieces: Sequence[str], corpus: Corpus) -> None:
     """Take note of the pieces that each sentence lies in: of one, or of more where it was cut."""
-    spans, end = [], 0
-    for piece in pieces:
-        start = text.index(piece, end)
-        end = start + len(piece)
-        spans.append((start, end))
+    places = tokens.spans(text, pieces)
     first = len(corpus.texts)
     for sentence in sentences:
         start = text.index(sentence, len(title))
-        end = start + len(sentence)
-        corpus.places[title, sentence] = [first + n for n, (a, b) in enumerate(spans) if a < end and start < b]
+        corpus.places[title, sentence] = [first + n for n in tokens.holding(places, start, start + len(sentence))]
 
 
-def _passages(golden: Sequence[tuple[str, str]], options: Options, measure: tokens.Tokens) -> Iterator[Passage]:
-    split = tokens.split((text for _, text in golden), options.pairs_chunk_tokens, measure)
-    for (title, _), pieces in zip(golden, split, strict=True):
+def _passages(corpus: Corpus, stream: assembling.Stream, options: Options, measure: tokens.Tokens) -> Iterator[Passage]:
+    split = tokens.split((text for _, text in corpus.golden), options.pairs_chunk_tokens, measure)
+    for (title, _), pieces in zip(corpus.golden, split, strict=True):
         for piece in pieces:
-            yield Passage(title, piece, options.pairs_per_chunk)
+            yield Passage(title, piece, options.pairs_per_chunk, stream.document_id(corpus.ends[title]))
 
 
 # ---------------------------------------------------------------- questions
@@ -311,9 +293,9 @@ def _item(
     one: Asked,
     golden: Sequence[tuple[str, str]],
     corpus: Corpus,
-    stream: store.Stream,
+    stream: assembling.Stream,
     views: Mapping[str, int],
-) -> store.Item:
+) -> assembling.Item:
     places = sorted({place for found in golden for place in corpus.places[found]})
     slices = {
         "level": one.level,
@@ -323,7 +305,7 @@ def _item(
     }
     if views:
         slices["popularity"] = popularity(views.get(one.hops[0][0]))
-    return store.Item(
+    return assembling.Item(
         id=f"q{n:05}",
         stream=stream.id,
         text=one.text,

@@ -275,6 +275,8 @@ class Passage(Struct, frozen=True):
     title: str
     context: str
     count: int
+    document: str | None = None
+    """Id of the last document of its page."""
 
 
 class Written(Struct, frozen=True):
@@ -373,5 +375,5 @@ def pairs(
             elif leaks.key(question) in found:
                 left["pairs left out: written already"] += 1
             else:
-                found[leaks.key(question)] = Pair(question=question, answer=answer)
+                found[leaks.key(question)] = Pair(question=question, answer=answer, document=passage.document)
     return list(found.values()), {name: left[name] for name in sorted(left)}

@@ -1,7 +1,8 @@
 """What libraries' releases add to their interfaces, and questions about it: Code Changelogs of ImprintBench (D.2).
 
-Release notes are read by rule (`notes`, `features`); a language model, where one is named, judges what was found and
-writes the families that need one (`steps`, `questions`). Without one, DirAcq, ImpRel and BoundAbs are built.
+Release notes are read by rule (`rst`, `markdown`, `features`); a language model, where one is named, judges what was
+found and writes the families that need one (`steps`, `questions`, `snippets`). Without one, DirAcq, ImpRel and BoundAbs
+are built.
 """
 
 from __future__ import annotations
@@ -10,31 +11,30 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, Literal
 
 import msgspec
 
+from upkeep.building import answering, assembling, tokens
 from upkeep.building import assistant as assistants
-from upkeep.building import store, tokens
+from upkeep.building.assembling import Built, Item, Stream
 from upkeep.building.assistant import Assistant
+from upkeep.building.context import Context
 from upkeep.building.names import Names
-from upkeep.building.store import Built, Context, Item, Stream
 from upkeep.building.tokens import Tokens
 from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
-from . import paths, questions, sources, steps, world
+from . import invented, judges, pairs, paths, program, questions, snippets, sources, steps, synthetic
 from .features import PARAMETER, Feature, Findings
-from .questions import Entry, Trials, Writer
+from .questions import Entry, Writer
+from .snippets import Trials
 from .sources import Sources
 
 FAMILIES = ("dir_acq", "ref_res", "comp_rel", "imp_rel", "bound_abs")
 WITH_ASSISTANT = ("ref_res", "comp_rel")
-PULL_CHARACTERS = 4000
-"""Of a pull request's text that the assistant and the documents are given."""
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -90,20 +90,18 @@ def build(context: Context) -> Built:
         if options.source == "world":
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             rng = Random(f"imprint_code world {options.seed}")
-            sizes = world.Sizes(options.libraries, options.releases)
-            made = world.make(rng, Names(rng), sizes)
-            given = made.write(folder)
-            helper = made.assistant()
+            sizes = synthetic.Sizes(options.libraries, options.releases)
+            world = synthetic.make(rng, Names(rng), sizes)
+            given = world.write(folder)
+            helper = stack.enter_context(answering.by(context, options.assistant, program.script(world)))
             if options.base is not None or options.solver is not None:
                 raise UpkeepError(
                     "a world has no base model and no solver", where=context.where, remedy="set them to null"
                 )
         else:
             given = _given(context)
-            from upkeep.building import annotator  # what runs models is slow to load
-
             hired = {
-                model: stack.enter_context(annotator.hire(context, model))
+                model: stack.enter_context(answering.by(context, model))
                 for model in dict.fromkeys((options.assistant, options.base, options.solver))
                 if model is not None
             }
@@ -151,7 +149,7 @@ def _assemble(
     left_out = findings.left_out
     features = findings.features
     if helper is not None:
-        features = judge(features, read, helper, options, left_out)
+        features = judges.accepted(features, read, helper, options.judge_trials, options.novelty_trials, left_out)
     if not features:
         raise UpkeepError(
             "no new feature in the notes", where=context.where, expected="at least one", found=dict(left_out)
@@ -166,25 +164,25 @@ def _assemble(
     if helper is not None:
         trials = Trials(options.quality_trials, options.golden_trials, base, solver, options.no_import)
         items += questions.referential(entries, writer, helper)
-        items += questions.compositional(entries, read.snippets, writer, helper, trials)
+        items += snippets.compositional(entries, read.snippets, writer, helper, trials)
     items += questions.implicit(entries, writer, options.unmerged)
-    items += questions.boundary(entries, writer, said, options.boundary, Random(f"imprint_code {options.seed}"))
+    items += invented.boundary(entries, writer, said, options.boundary, Random(f"imprint_code {options.seed}"))
     items = _kept(items, writer)
 
-    pairs = questions.pairs_by_rule(entries)
+    taught = pairs.by_rule(entries)
     if helper is not None and options.pairs:
-        pairs += questions.pairs_asked(entries, helper, options.pairs)
-    pairs, dropped = questions.distinct_pairs(pairs, items)
+        taught += pairs.asked(entries, helper, options.pairs)
+    taught, dropped = pairs.distinct(taught, items)
     left_out.update(dropped)
 
-    tables = store.collect(streams, store.unlabelled(items, options.seed), measure)
-    statistics = _statistics(entries, items, pairs, read, measure)
+    tables = assembling.collect(streams, assembling.unlabelled(items, options.seed), measure)
+    statistics = _statistics(entries, items, taught, read, measure)
     statistics["candidates"] = findings.candidates
     statistics |= {f"left out: {reason}": count for reason, count in sorted(left_out.items()) if count}
     statistics |= _costs([helper, base, solver])
     return Built(
         *tables,
-        pairs=pairs,
+        pairs=taught,
         tokenizer=str(measure),
         chunk_tokens=options.chunk_tokens,
         source=context.spec.source,
@@ -202,55 +200,6 @@ def _costs(asked: Sequence[Assistant | None]) -> dict[str, float]:
         for name, count in assistants.statistics(one).items():
             total[name] = total.get(name, 0) + count
     return total
-
-
-# ---------------------------------------------------------------- judges
-
-
-def judge(
-    features: Sequence[Feature], read: Sources, helper: Assistant, options: Options, left_out: Counter[str]
-) -> list[Feature]:
-    """Those that Judge 1 accepts under one path every time, and Judge 2 finds novel every time (D.2)."""
-    about = [_about(feature, read) for feature in features]
-    verdicts = [helper.ask(steps.CANONICAL, about, trial) for trial in range(options.judge_trials)]
-    accepted: list[Feature] = []
-    taken: set[tuple[bool, str]] = set()
-    for place, feature in enumerate(features):
-        first = verdicts[0][place]
-        agreed = first if all(replies[place] == first for replies in verdicts) else None
-        if agreed is None or not agreed.new or agreed.path.rpartition(".")[2] != feature.leaf:
-            left_out["judge 1"] += 1
-            continue
-        is_parameter = agreed.kind == PARAMETER
-        if is_parameter != (feature.kind == PARAMETER) or (is_parameter, agreed.path) in taken:
-            left_out["judge 1"] += 1
-            continue
-        taken.add((is_parameter, agreed.path))
-        parents = tuple(dict.fromkeys([agreed.path.rpartition(".")[0], *feature.parents[1:]])) if is_parameter else ()
-        accepted.append(replace(feature, canonical=agreed.path, kind=agreed.kind, parents=parents))
-    for trial in range(options.novelty_trials):
-        replies = helper.ask(steps.NOVEL, [_about(feature, read) for feature in accepted], trial)
-        kept = [feature for feature, r in zip(accepted, replies, strict=True) if r is not None and r.novel]
-        left_out["judge 2"] += len(accepted) - len(kept)
-        accepted = kept
-    return accepted
-
-
-def _about(feature: Feature, read: Sources) -> steps.About:
-    page = read.docs.get((feature.library, feature.canonical))
-    if page is None and feature.parents:
-        page = read.docs.get((feature.library, feature.parents[0]))
-    pulls = [read.pulls[key] for n in feature.block.pulls if (key := (feature.library, n)) in read.pulls]
-    return steps.About(
-        library=feature.library,
-        version=feature.version,
-        path=feature.canonical,
-        kind=feature.kind,
-        heading=" / ".join(title.plain for title in feature.block.titles),
-        bullet=feature.block.text,
-        pulls=[pull.text[:PULL_CHARACTERS] for pull in pulls],
-        documentation=page or "",
-    )
 
 
 # ---------------------------------------------------------------- documents
@@ -293,7 +242,7 @@ def _documents(
     options: Options,
     measure: Tokens,
 ) -> tuple[list[Stream], list[Entry]]:
-    abouts = [_about(feature, read) for feature, _ in features]
+    abouts = [judges.about(feature, read) for feature, _ in features]
     summaries: Sequence[str | None] = [None] * len(features)
     if helper is not None and options.summaries:
         written = helper.ask(steps.SUMMARY, abouts)
@@ -312,7 +261,10 @@ def _documents(
         held += pieces
         dates += [date] * len(pieces)
         entries.append(Entry(feature, name, ids, tuple(pieces), about))
-    made = [Stream(name, held, dates) for name, (held, dates) in streams.items()]
+    slices: dict[str, list[str]] = {}
+    for entry in entries:
+        slices.setdefault(entry.stream, []).extend([entry.feature.library] * len(entry.documents))
+    made = [Stream(name, held, dates, slices={"library": slices[name]}) for name, (held, dates) in streams.items()]
     return made, entries
 
 

@@ -21,8 +21,10 @@ from upkeep.building.reading import Distinct, Faults
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, convert, load
 
-from .notes import READERS, Block
+from . import markdown, rst
+from .notes import Block
 
+READERS = {".rst": rst.read, ".md": markdown.read}
 FORM = "a folder with <library>/<version>-notes.rst or .md"
 _FILE = re.compile(r"(?P<version>v?\d[\w.+]*)-notes\.(?:rst|md)\Z")
 _DATED = re.compile(

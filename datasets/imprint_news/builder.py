@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from random import Random
 from typing import Literal
 
@@ -12,19 +12,20 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from upkeep.building import assistant, embedding, leaks, store
+from upkeep.building import answering, assembling, assistant, embedding, leaks
+from upkeep.building.assembling import Built, Item
 from upkeep.building.assistant import Assistant
+from upkeep.building.context import Context
 from upkeep.building.names import Names
-from upkeep.building.store import Built, Context, Item
 from upkeep.building.tokens import Tokens
 from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
+from . import claims, compositions, events, papers, program, synthetic, updates
 from . import corpus as corpora
-from . import families, world
+from .candidates import YES_NO, Candidate
 from .cheating import fair, unambiguous
 from .corpus import Article, Corpus, Encyclopedia
-from .families import Candidate
 from .sampling import apportion
 from .steps import PAIRS
 
@@ -51,8 +52,8 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
     def strata(self) -> dict[str, int]:
         """Stratum -> questions."""
-        axes = [f"temp_upd_{axis}" for axis in families.AXES]
-        shares = _shares(self.dir_acq, [f"dir_acq_{label}" for label in families.YES_NO])
+        axes = [f"temp_upd_{axis}" for axis in updates.AXES]
+        shares = _shares(self.dir_acq, [f"dir_acq_{label}" for label in YES_NO])
         shares |= _shares(self.temp_upd, axes)
         shares |= {f"comp_rel_{hops}hop": n for hops, n in self.hops().items()}
         return shares | {"imp_rel": self.imp_rel}
@@ -111,23 +112,20 @@ def build(context: Context) -> Built:
     tokens = context.tokenizer(options.tokenizer)
     if options.source == "world":
         rng = Random(f"imprint_news {options.seed}")
-        made = world.make(rng, Names(rng), options.towns)
-        pages = corpora.articles(made.pages(), options.longest, context.faults)
-        return _build(context, options, tokens, pages, made.encyclopedia, nullcontext(made.assistant()), {})
-    if options.assistant is None:
-        raise UpkeepError(
-            "no assistant", where=context.where, expected="a model", remedy="set `options.assistant` to one of models/"
-        )
+        world = synthetic.make(rng, Names(rng), options.towns)
+        printed = papers.press(world, rng)
+        pages = corpora.articles(papers.pages(printed), options.longest, context.faults)
+        hired = answering.by(context, options.assistant, program.script(world, printed))
+        return _build(context, options, tokens, pages, world.encyclopedia, hired, {})
     files = corpora.files_at(
         context.required("articles", "dated articles as JSON lines, a file or a folder of .jsonl (see the README)")
     )
     relations = context.given("relations")
     known = corpora.files_at(relations) if relations else []
+    hired = answering.by(context, options.assistant)
     pages = corpora.read(files, options.longest, context.faults)
-    from upkeep.building import annotator  # what runs models is slow to load
-
-    hired = annotator.hire(context, options.assistant)
-    return _build(context, options, tokens, pages, corpora.in_files(known), hired, context.inputs([*files, *known]))
+    inputs = context.inputs([*files, *known])
+    return _build(context, options, tokens, pages, corpora.in_files(known), hired, inputs)
 
 
 def _build(
@@ -157,21 +155,21 @@ def _build(
 
         many = {stratum: SPARE * n for stratum, n in options.wanted.strata().items()}
         chains = {hops: SPARE * n for hops, n in options.wanted.hops().items()}
-        candidates = families.dir_acq(corpus, helper, left)
-        candidates += families.temp_upd(corpus, helper, left)
-        candidates += families.comp_rel(
+        candidates = claims.dir_acq(corpus, helper, left)
+        candidates += updates.temp_upd(corpus, helper, left)
+        candidates += compositions.comp_rel(
             corpus, encyclopedia, helper, chains, options.chain_tries, rng, left, context.faults
         )
-        events, clusters = families.imp_rel(corpus, helper, embed, options.cluster_cosine, left)
-        tried = _cut(unambiguous([*candidates, *events], left), many, corpus, rng)
+        salient, clusters = events.imp_rel(corpus, helper, embed, options.cluster_cosine, left)
+        tried = _cut(unambiguous([*candidates, *salient], left), many, corpus, rng)
         passed = fair(tried, corpus, helper, options.blind_trials, options.context_trials, left)
         asked = _cut(passed, options.wanted.strata(), corpus, rng)
         largest = sorted(clusters, key=lambda cluster: -cluster.size)[: options.boundary_clusters]
-        boundary, verdicts = families.bound_abs(corpus, largest, helper, embed, options.nearest)
+        boundary, verdicts = events.bound_abs(corpus, largest, helper, embed, options.nearest)
         asked = unambiguous([*asked, *boundary], left)
         pairs = _pairs(corpus, helper, options.pairs_per_kilotoken, asked, left)
 
-        tables = store.collect([corpus.stream], store.unlabelled(_items(asked, corpus), options.seed), tokens)
+        tables = assembling.collect([corpus.stream], assembling.unlabelled(_items(asked, corpus), options.seed), tokens)
         statistics: dict[str, float] = {"articles read": len(pages), "articles before de-duplication": len(cleaned)}
         statistics |= _of_corpus(cleaned, corpus, pairs, tokens)
         statistics |= {f"candidates: {family}": n for family, n in Counter(one.family for one in tried).items()}
@@ -189,7 +187,7 @@ def _build(
         inputs=inputs,
         seed=options.seed,
         notes=[
-            f"written and judged by {options.assistant or 'a program that knows the world'}",
+            f"written and judged by {answering.named(options.assistant)}",
             f"embedded by {options.embedder}",
         ],
     )
@@ -215,7 +213,9 @@ def _pairs(
     replies = helper.ask(PAIRS, [article.story(count) for article, count in zip(corpus.articles, counts, strict=True)])
     evaluated = {leaks.key(one.question) for one in asked}
     found: dict[str, Pair] = {}
-    for pair in (pair for reply in replies for pair in reply or ()):
+    for pieces, pair in (
+        (pieces, p) for pieces, reply in zip(corpus.pieces, replies, strict=True) for p in reply or ()
+    ):
         key = leaks.key(pair.question)
         if not key or not leaks.key(pair.answer):
             left["pairs, empty"] += 1
@@ -224,7 +224,8 @@ def _pairs(
         elif key in found:
             left["pairs, asked twice"] += 1
         else:
-            found[key] = Pair(question=pair.question, answer=pair.answer)
+            document = corpus.stream.document_id(pieces[-1])
+            found[key] = Pair(question=pair.question, answer=pair.answer, document=document)
     return list(found.values())
 
 

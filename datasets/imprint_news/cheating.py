@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from upkeep.building import leaks
 from upkeep.building.assistant import Assistant, Step
 
+from .candidates import Candidate
 from .corpus import Corpus
-from .families import Candidate
 from .steps import AGREES, BLIND, WITH_CONTEXT, Asked, Graded
 
 _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)

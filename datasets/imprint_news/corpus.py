@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from upkeep.building import leaks, reading
+from upkeep.building.assembling import Stream
 from upkeep.building.assistant import Assistant
 from upkeep.building.reading import Faults
-from upkeep.building.store import Stream
 from upkeep.building.tokens import Tokens, split
 from upkeep.contract import FaultKind, FaultPolicy
 from upkeep.errors import UpkeepError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -18,16 +18,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-from upkeep.building import assistant, store, tokens
+from upkeep.building import answering, assembling, assistant, tokens
+from upkeep.building.assembling import Built, Item, Stream
 from upkeep.building.assistant import Assistant
+from upkeep.building.context import Context
 from upkeep.building.names import Names
-from upkeep.building.store import Built, Context, Item, Stream
 from upkeep.building.tokens import Tokens
-from upkeep.errors import UpkeepError
 
-from . import releases, world
-from .families import FAMILIES, Author, Draft, best_turn
-from .releases import Fact, Persona, written
+from . import families, horizonbench, personamem, program, supervision, synthetic, synthetic_releases
+from .author import Author, Draft
+from .families import FAMILIES
+from .personas import Fact, Persona, Read, best_turn, written
 
 RELEASES = ("personamem_v2", "horizonbench")
 
@@ -91,42 +92,30 @@ def build(context: Context) -> Built:
             )
             if count
         }
-        read = _read(context, options, measure, paths)
-        return _built(context, options, measure, read, _hired(context, options))
-    made = world.make(
+        hired = answering.by(context, options.assistant)
+        return _built(context, options, measure, _read(context, options, measure, paths), hired)
+    world = synthetic.make(
         Random(f"imprint_personal world {options.seed}"),
         Names(Random(f"imprint_personal names {options.seed}")),
-        world.Sizes(personamem=options.personamem, horizonbench=options.horizonbench),
+        synthetic.Sizes(personamem=options.personamem, horizonbench=options.horizonbench),
     )
     with tempfile.TemporaryDirectory() as folder:
-        paths = world.write(made, Path(folder), options.personamem_table)
+        paths = synthetic_releases.write(world, Path(folder), options.personamem_table)
         read = _read(context, options, measure, paths)
     read.files.clear()
-    return _built(context, options, measure, read, nullcontext(assistant.Scripted(world.script(made))))
+    hired = answering.by(context, options.assistant, program.script(world))
+    return _built(context, options, measure, read, hired)
 
 
-def _hired(context: Context, options: Options) -> AbstractContextManager[Assistant]:
-    from upkeep.building import annotator  # what runs models is slow to load
-
-    if options.assistant is None:
-        raise UpkeepError(
-            "the questions are written by a model",
-            where=f"{context.where}: options.assistant",
-            expected="the id of a model of models/",
-            found="null",
-        )
-    return annotator.hire(context, options.assistant)
-
-
-def _read(context: Context, options: Options, measure: Tokens, paths: Mapping[str, Path]) -> releases.Read:
-    read = releases.Read()
+def _read(context: Context, options: Options, measure: Tokens, paths: Mapping[str, Path]) -> Read:
+    read = Read()
     for source, path in paths.items():
         if source == "personamem_v2":
-            more = releases.personamem(
+            more = personamem.read(
                 path, options.personamem_table, options.personamem, options.seed, context.faults, options.longest
             )
         else:
-            more = releases.horizonbench(
+            more = horizonbench.read(
                 path, options.horizonbench, options.chunks, options.seed, context.faults, measure, options.longest
             )
         read.personas += more.personas
@@ -135,7 +124,7 @@ def _read(context: Context, options: Options, measure: Tokens, paths: Mapping[st
     return _distinct_names(read)
 
 
-def _distinct_names(read: releases.Read) -> releases.Read:
+def _distinct_names(read: Read) -> Read:
     """Two users of one name are told apart by their ids, in questions only."""
     names = Counter(persona.name for persona in read.personas)
     read.personas = [
@@ -149,17 +138,17 @@ def _built(
     context: Context,
     options: Options,
     measure: Tokens,
-    read: releases.Read,
+    read: Read,
     hired: AbstractContextManager[Assistant],
 ) -> Built:
-    author_name = options.assistant or "a program that knows the world"
     inputs = context.inputs(read.files) if read.files else {}
     corpora = {p.id: Corpus(p, options.chunk_tokens, measure) for p in read.personas}
     with hired as helper:
         budget = {family: getattr(options.budget, family) for family in FAMILIES}
         author = Author(helper, read.personas, budget, options.candidates, options.distractors, options.seed)
-        drafts = author.write()
-        pairs = author.supervision(options.pairs_per_chunk, (draft.question for draft in drafts))
+        drafts = families.write(author)
+        asked_of = [draft.question for draft in drafts]
+        pairs = supervision.write(author, options.pairs_per_chunk, asked_of, lambda p, fact: corpora[p.id].last(fact))
         asked = assistant.statistics(helper)
     numbers: Counter[tuple[str, str]] = Counter()
     items = []
@@ -168,7 +157,7 @@ def _built(
         numbers[draft.persona.id, draft.family] += 1
         items.append(_item(draft, number, corpora[draft.persona.id]))
     streams = [corpora[p.id].stream for p in read.personas]
-    tables = store.collect(streams, store.unlabelled(items, options.seed), measure)
+    tables = assembling.collect(streams, assembling.unlabelled(items, options.seed), measure)
     statistics = corpus_statistics(list(corpora.values()))
     statistics |= supervision_statistics(
         [pair.question for pair in pairs], [pair.answer for pair in pairs], statistics, measure
@@ -185,7 +174,7 @@ def _built(
         statistics=statistics | asked,
         inputs=inputs,
         seed=options.seed,
-        notes=[f"questions: written and audited by {author_name}"],
+        notes=[f"questions: written and audited by {answering.named(options.assistant)}"],
     )
 
 
@@ -198,22 +187,19 @@ class Corpus:
     def __init__(self, persona: Persona, limit: int, measure: Tokens) -> None:
         self.persona = persona
         self.texts = [written(session) for session in persona.sessions]
-        self.pieces: list[list[tuple[int, int, int]]] = []
-        """Of each session: the position, first and last place in the session's text of each of its documents."""
+        self.first: list[int] = []
+        """Of each session: the position of its first document."""
+        self.spans: list[list[tuple[int, int]]] = []
+        """Of each session: where in its text each of its documents lies."""
         documents: list[str] = []
         timestamps: list[str | None] = []
         for session, text, parts in zip(
             persona.sessions, self.texts, tokens.split(self.texts, limit, measure), strict=True
         ):
-            spans: list[tuple[int, int, int]] = []
-            end = 0
-            for part in parts:
-                start = text.index(part, end)
-                end = start + len(part)
-                spans.append((len(documents), start, end))
-                documents.append(part)
-                timestamps.append(session.date)
-            self.pieces.append(spans)
+            self.first.append(len(documents))
+            self.spans.append(tokens.spans(text, parts))
+            documents += parts
+            timestamps += [session.date] * len(parts)
         dated = all(timestamps) and bool(timestamps)
         self.stream = Stream(persona.id, documents, [t or "" for t in timestamps] if dated else None)
         sizes = measure.count(self.texts)
@@ -228,9 +214,13 @@ class Corpus:
         found: list[int] = []
         for at in fact.sessions:
             best = best_turn(self.persona, fact, [at])
-            first = self.texts[at].find(best)
-            found += [position for position, a, b in self.pieces[at] if a < first + len(best) and first < b]
+            start = self.texts[at].find(best)
+            found += [self.first[at] + n for n in tokens.holding(self.spans[at], start, start + len(best))]
         return found
+
+    def last(self, fact: Fact) -> str:
+        """Id of the last document that tells a fact."""
+        return self.stream.document_id(max(self.evidence(fact)))
 
 
 def _item(draft: Draft, number: int, corpus: Corpus) -> Item:

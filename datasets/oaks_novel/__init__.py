@@ -15,10 +15,11 @@ from random import Random
 
 from msgspec import Struct
 
-from upkeep.building import prose, store, synthetic, tokens
+from upkeep.building import assembling, prose, synthetic, tokens
+from upkeep.building.assembling import LETTERS, Built, Question, Stream
 from upkeep.building.builders import oaks_release
 from upkeep.building.builders.oaks_release import CANNOT_ANSWER, NOVEL_BINS
-from upkeep.building.store import LETTERS, Built, Context, Question, Stream
+from upkeep.building.context import Context
 from upkeep.errors import UpkeepError
 
 
@@ -215,8 +216,8 @@ def _question(stream: Stream, n: int, text: str, states: list[str], line: list[S
     letter = dict(zip(options, LETTERS, strict=False))
     answers = [[letter[state.value or f"{CANNOT_ANSWER}."]] for state in line]
     evidence = [list(state.evidence) for state in line]
-    phases = store.phases_of(answers)[-1] + 1
-    slices = {"changes": store.bin_of(phases, *NOVEL_BINS)}
+    phases = assembling.phases_of(answers)[-1] + 1
+    slices = {"changes": assembling.bin_of(phases, *NOVEL_BINS)}
     return Question(f"{stream.id}_q{n}", stream.id, text, answers, evidence, slices, options)
 
 
@@ -253,8 +254,8 @@ def build(context: Context) -> Built:
             if any(state.value for state in line):
                 text = (aspect.question if aspect else DERIVED).format(hero)
                 questions.append(_question(stream, number, text, states[aspect or TOWN], line, rng))
-    tables = store.assemble(streams, questions, measure)
-    statistics = store.common_statistics(tables)
+    tables = assembling.assemble(streams, questions, measure)
+    statistics = assembling.common_statistics(tables)
     statistics["options_per_question"] = round(sum(len(q.options or []) for q in questions) / len(questions), 3)
     return Built(
         *tables,

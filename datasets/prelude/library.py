@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,16 +106,14 @@ class Text:
 
     whole: str
     chunks: Sequence[str]
-    starts: Sequence[int]
-    """Where in `whole` each chunk begins."""
+    spans: Sequence[tuple[int, int]]
+    """Where in `whole` each chunk lies."""
 
     def holding(self, passage: str) -> list[int]:
         """The positions of the chunks that hold the first occurrence of a passage; none where it does not occur."""
         if (start := self.whole.find(passage)) < 0 or not passage:
             return []
-        first = bisect.bisect_right(self.starts, start) - 1
-        last = bisect.bisect_left(self.starts, start + len(passage)) - 1
-        return list(range(max(first, 0), last + 1))
+        return tokens.holding(self.spans, start, start + len(passage))
 
 
 def read(files: Mapping[str, Sequence[Path]], limit: int, measure: tokens.Tokens, faults: Faults) -> dict[str, Text]:
@@ -129,12 +126,7 @@ def read(files: Mapping[str, Sequence[Path]], limit: int, measure: tokens.Tokens
             if reading.usable(whole, ", ".join(map(str, paths)), faults):
                 texts[book_id] = whole
     pieces = tokens.split(texts.values(), limit, measure)
-    return {book_id: _located(whole, chunks) for (book_id, whole), chunks in zip(texts.items(), pieces, strict=True)}
-
-
-def _located(whole: str, chunks: Sequence[str]) -> Text:
-    starts, place = [], 0
-    for chunk in chunks:
-        starts.append(whole.index(chunk, place))
-        place = starts[-1] + len(chunk)
-    return Text(whole, chunks, starts)
+    return {
+        book_id: Text(whole, chunks, tokens.spans(whole, chunks))
+        for (book_id, whole), chunks in zip(texts.items(), pieces, strict=True)
+    }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from upkeep.cell import Context, Method, Pair, Probe
+from upkeep.cell import Checkpoints, Context, Method, Pair, Probe, Training
 from upkeep.contract import ModelSpec
 
 
 class Sft(Method):
-    def train(self, model: ModelSpec, weights: Path, pairs: Sequence[Pair], output: Path) -> None:
+    def train(self, training: Training) -> None:
         import torch
         from datasets import Dataset
         from datasets.table import InMemoryTable
@@ -19,8 +21,7 @@ class Sft(Method):
         from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
         from trl import SFTConfig, SFTTrainer
 
-        if not pairs:
-            raise ValueError("there are no pairs to train on")
+        model, weights, pairs = training.spec, training.weights, training.pairs
         p = self.parameters
         set_seed(self.tools.seed, deterministic=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # costs half of the time and finds bugs only
@@ -80,9 +81,14 @@ class Sft(Method):
                 train_dataset=Dataset(rows, fingerprint="pairs"),
                 processing_class=tokenizer,
                 peft_config=lora or None,
+                callbacks=[_keeping(training.checkpoints, 60 * p["checkpoint_minutes"])],
             )
-            trainer.train()
-        trained = trainer.model.merge_and_unload() if lora else trainer.model
+            trainer.train(resume_from_checkpoint=str(latest) if (latest := training.checkpoints.latest) else None)
+        trained, output = trainer.model, training.output
+        if lora and lora.modules_to_save:
+            trained = trained.merge_and_unload()  # whole layers are no adapter that an engine could add
+        elif lora:
+            trained.peft_config["default"].base_model_name_or_path = model.location  # and not where it lies here
         trained.save_pretrained(output, safe_serialization=True)
         tokenizer.save_pretrained(output)
         for file in output.iterdir():
@@ -100,3 +106,26 @@ class Sft(Method):
             "completion": [{"role": "assistant", "content": prompt.target(pair.answer)}],
             "chat_template_kwargs": model.template_options,
         }
+
+
+def _keeping(checkpoints: Checkpoints, every_s: float) -> Any:
+    """Keeps a checkpoint of the trainer's after the step in which so much time has gone since the last one."""
+    from transformers import TrainerCallback
+
+    class Keeping(TrainerCallback):  # type: ignore[misc]
+        kept = time.monotonic()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_save = time.monotonic() - self.kept >= every_s
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            checkpoints.save(state.global_step, lambda folder: _move(made, folder))
+            self.kept = time.monotonic()
+
+    return Keeping()
+
+
+def _move(made: Path, folder: Path) -> None:
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    shutil.rmtree(made)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from upkeep import identity
-from upkeep.catalog import Catalog, Cell, TrainedModel
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
+from upkeep.jobs import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ def _group(catalog: Catalog, cell: Cell) -> str:
     """What cells must have in common to share an engine: the weights, the engine and its threads."""
     engine = catalog.engine(cell.model) or "base"
     name = f"{cell.model}.{engine}.{identity.resources(catalog, cell.method, cell.model).cpus}cpu"
-    # A trained model is made of a dataset; those of two datasets are different weights.
-    return f"{cell.dataset}.{name}" if TrainedModel.parse(cell.model) else name
+    # What a model's name does not say, it was trained on what it is asked about: those of two datasets are two models.
+    own = any(made.dataset == cell.dataset for made in catalog.trainings_of(cell))
+    return f"{cell.dataset}.{name}" if own else name
 
 
 def find(catalog: Catalog, name: str) -> Batch:

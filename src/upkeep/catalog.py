@@ -5,34 +5,31 @@ Nothing else lists what exists: a method is there because its folder is.
 
 from __future__ import annotations
 
-import difflib
 import functools
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
-
-import msgspec
+from typing import Any, TypeVar
 
 from upkeep import families
+from upkeep.configuration import read_config
 from upkeep.contract import (
     CellChoice,
-    Config,
     DatasetSpec,
-    DoorRole,
     MethodCard,
     ModelSpec,
     PromptCard,
     Record,
     Role,
     Suite,
+    TrainingSet,
 )
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
+from upkeep.jobs import Cell, Job, TrainedModel, Training, untrained
+from upkeep.method_cards import CHOSEN, check_method, check_models
 from upkeep.model_cards import CARD, ModelCards
-from upkeep.yaml_files import convert, load, read_yaml
+from upkeep.yaml_files import read_yaml
 
 R = TypeVar("R", bound=Record)
 
@@ -41,65 +38,6 @@ EMBEDDERS = {"embedder-cpu": "transformers", "embedder-gpu": "vllm-gpu"}
 """The images of embedders, and the engines whose packages they add theirs to."""
 BESIDE_CODE = frozenset({"README.md", "method.yaml", "requirements.in", "requirements.lock"})
 """What a method's folder holds beside its code."""
-CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
-"""What a variant says beside its parameters: its models by role."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedModel:
-    """The name of a model that a training method makes: `<base>+<method>.<variant>`."""
-
-    base: str
-    method: str
-    variant: str
-
-    @classmethod
-    def parse(cls, name: str) -> TrainedModel | None:
-        """None where the name is that of a plain model."""
-        base, plus, rest = name.rpartition("+")
-        method, dot, variant = rest.partition(".")
-        return cls(base, method, variant) if plus and dot else None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Cell:
-    """What one job runs and one command re-runs."""
-
-    dataset: str
-    method: str
-    variant: str
-    model: str
-
-    @classmethod
-    def parse(cls, text: str) -> Cell:
-        parts = text.strip("/").split("/")
-        if len(parts) != 4 or not all(parts):
-            raise UpkeepError(
-                "not the name of a cell",
-                expected="DATASET/METHOD/VARIANT/MODEL, as in oaks_babi/rag_dense/k30/qwen3-4b",
-                found=repr(text),
-            )
-        return cls(*parts)
-
-    def __str__(self) -> str:
-        return f"{self.dataset}/{self.method}/{self.variant}/{self.model}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Training:
-    """The job that trains a model, which other cells then use."""
-
-    dataset: str
-    method: str
-    variant: str
-    model: str
-
-    def __str__(self) -> str:
-        return f"{self.dataset}/{self.method}/{self.variant}/{self.model}"
-
-
-Job = Cell | Training
-"""What has results of its own."""
 
 
 class Catalog:
@@ -108,31 +46,15 @@ class Catalog:
     def __init__(self, root: Path, config_file: Path | None = None, chosen: Mapping[str, str] | None = None) -> None:
         """`chosen` has the fields of the configuration that a command line decides."""
         self.root = root
-        self.config = self._read_config(config_file, chosen or {})
+        self.config = read_config(root, config_file, chosen or {})
         self.results = root / self.config.results
         self.cache = root / self.config.cache
-        self._cards: dict[Path, Record] = {}
+        self._cards: dict[tuple[str, str], tuple[Path, Record]] = {}
         self._model_cards = ModelCards(root)
         self._families: dict[str, dict[str, DatasetSpec]] = {}
         self._family_of: dict[str, str] = {}
         self.hashes = Hashes(None if self.config.verify else self.cache / "hashes")
         """Of what lies under results and cache."""
-
-    def _read_config(self, config_file: Path | None, chosen: Mapping[str, str]) -> Config:
-        """Defaults, a user's file (`UPKEEP_CONFIG` or `--config`), `UPKEEP_<FIELD>` in the environment, `chosen`."""
-        own = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
-        config = read_yaml(self.root / "config" / "config.yaml", Config)
-        if own is not None:
-            config = msgspec.structs.replace(config, **_given(own))
-        overrides = {
-            name: value
-            for name in ("suite", "model", "runtime", "base_image", "results", "cache", "fresh", "verify")
-            if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
-        }
-        try:
-            return msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False)
-        except msgspec.ValidationError as error:
-            raise UpkeepError(str(error), where="UPKEEP_... in the environment", found=overrides) from None
 
     # ------------------------------------------------------------ names
 
@@ -183,36 +105,42 @@ class Catalog:
 
     # ------------------------------------------------------------ cards
 
-    def _card(self, kind: str, name: str, known: Collection[str], path: Path, record: type[R]) -> R:
-        if name not in known:
-            raise _unknown(kind, name, known, f"no {path.relative_to(self.root)}")
-        if path not in self._cards:
-            self._cards[path] = read_yaml(path, record)
-        return self._cards[path]  # type: ignore[return-value]
+    def _card(
+        self,
+        kind: str,
+        name: str,
+        known: Collection[str],
+        place: str | Path,
+        record: type[R],
+        check: Callable[[Path, R], None] = lambda path, card: None,
+    ) -> R:
+        if (read := self._cards.get((kind, name))) is None:
+            path = self.root / place
+            if name not in known:
+                raise unknown(kind, name, known, f"no {path.relative_to(self.root)}")
+            card = read_yaml(path, record)
+            check(path, card)
+            read = self._cards[kind, name] = path, card
+        return read[1]  # type: ignore[return-value]
 
     def method(self, name: str) -> MethodCard:
-        path = self.root / "methods" / name / "method.yaml"
-        card = self._card("method", name, self.methods, path, MethodCard)
-        _check_method(path, card)
-        return card
+        return self._card("method", name, self.methods, f"methods/{name}/method.yaml", MethodCard, check_method)
 
     def model(self, name: str) -> ModelSpec:
         return self._model_cards.spec(self._model_file(name), name)
 
     def _model_file(self, name: str) -> Path:
         if (path := self._model_cards.find(name)) is None:
-            raise _unknown("model", name, self.models, f"no models/{name}/{CARD}")
+            raise unknown("model", name, self.models, f"no models/{name}/{CARD}")
         return path
 
     def spec(self, model: str) -> ModelSpec:
         """The card of a model, or, of a trained one, that of the model it was made of in the beginning."""
-        trained = TrainedModel.parse(model)
-        return self.spec(trained.base) if trained else self.model(model)
+        return self.model(untrained(model))
 
     def model_card(self, model: str) -> str:
         """The file that `spec` is read from, relative to the repository."""
-        trained = TrainedModel.parse(model)
-        return self.model_card(trained.base) if trained else str(self._model_file(model).relative_to(self.root))
+        return str(self._model_file(untrained(model)).relative_to(self.root))
 
     def own_weights(self, model: str) -> str | None:
         """Where the user has a model's weights, as the configuration says of the model itself, or of its card: presets
@@ -241,7 +169,7 @@ class Catalog:
             owners = [name for name in named if dataset in self.family(name)]
             if not owners:
                 place = self.family_card(max(named, key=len, default=dataset)).relative_to(self.root)
-                raise _unknown(
+                raise unknown(
                     "dataset", dataset, self.datasets, f"no such variant in {place}" if named else f"no {place}"
                 )
             if len(owners) > 1:
@@ -266,8 +194,11 @@ class Catalog:
         """The prompt that a dataset's card names.
 
         Raises:
-            UpkeepError: there is none of that name, with the dataset's card; or the prompt's own is wrong.
+            UpkeepError: there is none of that name, with the dataset's card; or the prompt's own is wrong; or the
+                configuration has a text for one that there is not.
         """
+        if lost := sorted(self.config.prompts.keys() - self.prompts.keys()):
+            raise unknown("prompt", lost[0], self.prompts, "a text for it under `prompts:` in your configuration")
         spec = self.dataset(dataset)
         try:
             return self.prompt(spec.prompt, spec.paper)
@@ -303,7 +234,7 @@ class Catalog:
                     f"method {cell.method!r} calls no model", expected="the model `none`", found=cell.model
                 )
             return
-        self._check_chosen(cell)
+        self.check_variant(cell.method, cell.variant)
         trained = TrainedModel.parse(cell.model)
         if trained is None:
             self.model(cell.model)
@@ -316,29 +247,39 @@ class Catalog:
                 expected="a model whose weights are at hand",
                 found=cell.model,
             )
-        self.check(Cell(cell.dataset, trained.method, trained.variant, trained.base))
+        training = self.made_by(cell.model, cell.dataset)
+        assert training is not None  # its name has been read
+        self.check_training(training)
 
-    def _check_chosen(self, cell: Cell) -> None:
-        """Refuse models that a variant gives a role which they cannot play."""
-        chosen = self.method(cell.method).variants[cell.variant]
-        where = self.root / "methods" / cell.method / "method.yaml"
-        for name in CHOSEN & chosen.keys():
-            spec, role = self.model(chosen[name]), "generator" if name == "writer" else "embedder"
-            if spec.role != role:
-                expected = f"a model whose card says `role: {role}`"
-                raise UpkeepError(
-                    f"variant {cell.variant!r}: {name} {chosen[name]!r}",
-                    where=where,
-                    expected=expected,
-                    found=spec.role,
-                )
-            if name == "writer" and spec.gpus:
-                raise UpkeepError(
-                    f"variant {cell.variant!r}: the writer {chosen[name]!r} is on GPUs; only one model of a job is",
-                    where=where,
-                    expected="a model on the CPU or behind an endpoint",
-                    remedy="start a server of it yourself, and name that as an endpoint (docs/endpoints.md)",
-                )
+    def check_variant(self, method: str, variant: str) -> None:
+        """Refuse a variant with models that there are not, or that cannot play the role which it gives them."""
+        card = self.method(method)
+        own = {"embedder": card.embedder, "embedder_gpu": card.embedder_gpu} | card.variants[variant]
+        chosen = {name: str(own[name]) for name in sorted(CHOSEN & own.keys()) if own[name] is not None}
+        check_models(self.root / "methods" / method / "method.yaml", variant, chosen, self.model)
+
+    def check_training(self, training: Training) -> None:
+        """As `check`, for a training."""
+        if not self.trains(training.method):
+            raise UpkeepError(f"method {training.method!r} trains no model", remedy=f"./upkeep cell {training}")
+        self.training_set(training)
+        self.check(Cell(training.dataset, training.method, training.variant, training.model))
+
+    def training_set(self, training: Training) -> TrainingSet:
+        """What of its dataset a model is trained on.
+
+        Raises:
+            UpkeepError: the dataset's card names no such set.
+        """
+        sets = self.dataset(training.dataset).training
+        if training.set and training.set not in sets:
+            raise UpkeepError(
+                f"dataset {training.dataset!r} has no training set {training.set!r}",
+                where=self.family_card(self.family_of(training.dataset)),
+                expected=f"one of {', '.join(sets)}" if sets else "a name under `training`",
+                remedy="choose another, or add it there",
+            )
+        return sets[training.set] if training.set else TrainingSet()
 
     def cells(self, suite: Suite) -> list[Cell]:
         """The cells of a suite, checked, each once, in the order of the file.
@@ -349,11 +290,14 @@ class Catalog:
         if self.config.model is not None:
             self.spec(self.config.model)
         try:
+            for paper in suite.papers:
+                if paper not in self.papers:
+                    raise unknown("paper", paper, self.papers, f"no papers/{paper}/tables.yaml")
             return list(dict.fromkeys(cell for choice in suite.cells for cell in self._expand(choice)))
         except UpkeepError as error:
             if error.where is not None:
                 raise
-            where = next((path for path, card in self._cards.items() if card is suite), None)
+            where = next((path for path, card in self._cards.values() if card is suite), None)
             raise UpkeepError(
                 error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
             ) from None
@@ -414,13 +358,14 @@ class Catalog:
         return {name: v for name, v in self.method(job.method).variants[job.variant].items() if name not in CHOSEN}
 
     def asked(self, job: Job) -> dict[Role, str]:
-        """The models that a job asks, by role; none for a training, which has its model in its own container.
+        """The models that a job asks, by role; none for a training that asks none, which has its model in its own
+        container.
 
         A variant chooses its writer, which is the reader where it does not, and its embedder, which is the method's
         where it does not. Beside a model on GPUs the embedder is the one on GPUs, where one is named.
         """
         card = self.method(job.method)
-        if not card.model or isinstance(job, Training):
+        if not card.model or (isinstance(job, Training) and not card.asks):
             return {}
         roles: dict[Role, str] = {"reader": job.model}
         chosen = card.variants[job.variant]
@@ -435,46 +380,17 @@ class Catalog:
 
     def training_of(self, job: Job) -> Training | None:
         """The training job that makes a job's model, if it is a trained one."""
-        trained = TrainedModel.parse(job.model)
-        return Training(job.dataset, trained.method, trained.variant, trained.base) if trained else None
+        return self.made_by(job.model, job.dataset)
 
+    def made_by(self, model: str, dataset: str) -> Training | None:
+        """The training job that makes a model which is asked about a dataset; None where it is not trained here."""
+        if (made := TrainedModel.parse(model)) is None:
+            return None
+        return Training(made.dataset or dataset, made.method, made.variant, made.base, made.set)
 
-def _check_method(path: Path, card: MethodCard) -> None:
-    """Refuse a program that is to do what only Python can, and names that stand for nothing."""
-    if card.command and (card.trains or card.sees != "documents"):
-        raise UpkeepError(
-            "a program answers probes over documents, and nothing else",
-            where=path,
-            expected="`command` without `trains` and `sees`",
-            remedy="keep what it knows in the program, or write `method.py`",
-        )
-    if card.command and path.with_name("method.py").exists():
-        raise UpkeepError(
-            "two methods in one folder", where=path, expected="`command` or `method.py`", remedy="remove one of them"
-        )
-    if own := sorted(name for name, role in card.aliases.items() if name in get_args(DoorRole) and name != role):
-        raise UpkeepError("a model's own name cannot stand for another", where=path, found=", ".join(own))
-    embeds = card.embedder is not None or any("embedder" in chosen for chosen in card.variants.values())
-    if not embeds and (lost := sorted(n for n, role in card.aliases.items() if role != "reader")):
-        raise UpkeepError(
-            f"`aliases` of an embedder, but the method has none: {', '.join(lost)}",
-            where=path,
-            remedy="name one by `embedder`",
-        )
-
-
-def _unknown(kind: str, name: str, known: Iterable[str], found: str) -> UpkeepError:
-    close = difflib.get_close_matches(name, list(known), n=3)
-    return UpkeepError(
-        f"unknown {kind} {name!r}",
-        expected=f"one of {', '.join(sorted(known))}",
-        found=found,
-        remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
-    )
-
-
-def _given(path: Path) -> dict[str, object]:
-    """The fields that a partial configuration file sets, checked."""
-    given = load(path, expected="a Config in YAML")
-    checked = convert(given, Config, path, expected="fields as in schema/ (Config)")
-    return {name: getattr(checked, name) for name in given}
+    def trainings_of(self, job: Job) -> Iterator[Training]:
+        """The trainings behind a job's model, the latest first."""
+        training = self.training_of(job)
+        while training is not None:
+            yield training
+            training = self.training_of(training)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal, get_args
 
 Kind = Literal[
@@ -65,6 +69,18 @@ class UpkeepError(Exception):
         super().__init__("\n".join(lines))
 
 
+def unknown(kind: str, name: str, known: Iterable[str], found: str) -> UpkeepError:
+    """A name that nothing has, with the names nearest to it."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3)
+    return UpkeepError(
+        f"unknown {kind} {name!r}",
+        expected=f"one of {', '.join(known)}",
+        found=found,
+        remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
+    )
+
+
 def kind_of(error: BaseException) -> Kind:
     """The kind of any exception that ended a job."""
     match error:
@@ -78,3 +94,17 @@ def kind_of(error: BaseException) -> Kind:
             return "machine"
         case _:
             return "other"
+
+
+def raised_at(error: BaseException, start: Path) -> str | None:
+    """The last line of a user's own code on the way to an error, as `FILE:LINE`; None where none is on it.
+
+    Args:
+        start: the file, or the folder of all of it.
+    """
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}"
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    start = start.resolve()
+    own = [f"{path}:{line}" for path, line in frames if start in ((real := path.resolve()), *real.parents)]
+    return own[-1] if own else None

@@ -25,6 +25,7 @@ DESCRIPTION: Fields = {
     "max_calls": "in",
     "model_spec": "content",
     "model_path": "content",
+    "adapters": "content",
     "writer_spec": "content",
     "writer_socket": "out",
     "embedder_spec": "content",
@@ -36,6 +37,7 @@ DESCRIPTION: Fields = {
     "prompt": "content",
     "examples": "content",
     "output": "out",
+    "documents": "content",
     "pairs": "content",
     "socket": "out",
 }
@@ -120,7 +122,7 @@ METHOD: Fields = {
     "reference": "out",
     "variants": "content",
     "settings": "out",
-    "supervision": "out",
+    "supervision": "content",
     "command": "content",
     "aliases": "content",
     "one_at_a_time": "content",
@@ -130,6 +132,7 @@ METHOD: Fields = {
     "embedder_gpu": "content",
     "sees": "in",
     "trains": "content",
+    "asks": "content",
     "streams": "in",
     "resources": "content",
 }
@@ -146,10 +149,13 @@ DATASET: Fields = {
     "sha256": "in",
     "faults": "in",
     "published": "out",
+    "provenance": "in",
     "stands_for": "out",
+    "part_of": "out",
     "prompt": "content",
     "equivalence": "out",
     "metrics": "out",
+    "training": "out",
 }
 
 

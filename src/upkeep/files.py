@@ -1,4 +1,4 @@
-"""Small tools for files of our own. What others may have written is read by `upkeep.validate`."""
+"""Small tools for files of our own. What others may have written is read by `upkeep.lines`."""
 
 from __future__ import annotations
 

@@ -17,24 +17,26 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from upkeep import inputs, weights
-from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog, Cell, Job, TrainedModel, Training
-from upkeep.contract import CellDescription, EngineSettings, PromptCard, Resources
+from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
+from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, TrainingSet
 from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, part, plain
 from upkeep.files import digest, hash_file
+from upkeep.jobs import Cell, Job, Training
 
-METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract.py")
+METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract")
 """The suite's own code in a method's container."""
 IMAGE_CODE = (*METHOD_CODE, "src/upkeep/serving")
 """The same in one that has the packages of an engine."""
 CELL_CODE = (*METHOD_CODE, "src/upkeep/execution/rounds.py")
 """What a cell's own container runs, and what decides which probes are answered together."""
-BUILDERS_CODE = ("src/upkeep/building", "src/upkeep/normal_form.py")
+BUILDERS_CODE = ("src/upkeep/building", "src/upkeep/normal_form.py", "src/upkeep/questions.py")
 """What all builders share; which model annotates them is an option, and its replies are kept by what they are."""
 ENGINE_CODE = (
     "cell/lockstep.py",
     "cell/tokens.py",
     "cell/toolcalls.py",
+    "serving/keys.py",
     "serving/lanes.py",
     "serving/loading.py",
     "serving/sampling.py",
@@ -44,9 +46,18 @@ ENGINE_CODE = (
     "serving/vllm_small_blocks.py",
 )
 """What lies between a request and a language model's reply."""
+ADAPTER_CODE = ("cell/adapters.py",)
+"""What besides lies there for a model with adapters."""
 EMBEDDER_CODE = ("cell/embedder.py", "serving/embedder.py", "serving/embedding.py")
 """What lies between a text and its vector."""
-TRAINING_CODE = ("cell/interface.py", "cell/loading.py", "cell/method.py", "cell/prompts.py", "cell/training.py")
+TRAINING_CODE = (
+    "cell/adapters.py",
+    "cell/interface.py",
+    "cell/loading.py",
+    "cell/method.py",
+    "cell/prompts.py",
+    "cell/training.py",
+)
 """What a training runs: it is not replayed, so nothing else makes a trained model stale."""
 
 
@@ -242,7 +253,7 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     card = inputs.dataset(catalog, job.dataset)
     description = describe(catalog, job, card.chunk_tokens)
     parts = {**_told(description), **_code(catalog, job)}
-    parts |= {name: card.content[name] for name in _read_of_dataset(catalog, job)}
+    parts |= {name: card.content[name] for name in _read_of_dataset(catalog, job)} | _trained_on(catalog, job)
     if description.model_spec is not None:
         parts["weights"] = weights.find(catalog, job.model, job.dataset)[1].sha256
     for role, model in catalog.asked(job).items():
@@ -261,7 +272,21 @@ READ = {
 
 def _read_of_dataset(catalog: Catalog, job: Job) -> tuple[str, ...]:
     """Parts of a dataset that a job reads (`DatasetCard.content`)."""
-    return ("pairs", "examples") if isinstance(job, Training) else READ[catalog.method(job.method).sees]
+    if not isinstance(job, Training):
+        training = catalog.training_of(job)
+        by = catalog.training_set(training).by if training is not None else None
+        return READ[catalog.method(job.method).sees] + (() if by in (None, STREAM) else ("slices",))
+    given, chosen = catalog.method(job.method).supervision, catalog.training_set(job)
+    parts = ["pairs"] if "Q" in given else []
+    if "C" in given or chosen != TrainingSet():
+        parts.append("documents")
+    return (*parts, "examples")
+
+
+def _trained_on(catalog: Catalog, job: Job) -> dict[str, str]:
+    """The parts of an identity that say what a model is trained on: nothing where that is all of a dataset."""
+    chosen = catalog.training_set(job) if isinstance(job, Training) else TrainingSet()
+    return {} if chosen == TrainingSet() else {"training_set": plain(msgspec.to_builtins(chosen))}
 
 
 def plan_identity(catalog: Catalog, cell: Cell) -> str:
@@ -276,7 +301,7 @@ def plan_training(catalog: Catalog, training: Training) -> str:
 
 def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
     description = describe(catalog, job, chunk_tokens=1)
-    parts = {**_told(description), **_code(catalog, job)}
+    parts = {**_told(description), **_code(catalog, job), **_trained_on(catalog, job)}
     parts["dataset_content"] = plan_dataset(catalog, job.dataset)
     if description.model_spec is not None:
         parts["weights"] = _plan_model(catalog, job.model, job.dataset)
@@ -287,9 +312,8 @@ def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
 
 
 def _plan_model(catalog: Catalog, model: str, dataset: str) -> str:
-    if (trained := TrainedModel.parse(model)) is None:
-        return plan_weights(catalog, model)
-    return plan_training(catalog, Training(dataset, trained.method, trained.variant, trained.base))
+    training = catalog.made_by(model, dataset)
+    return plan_weights(catalog, model) if training is None else plan_training(catalog, training)
 
 
 def plan_dataset(catalog: Catalog, dataset: str) -> str:
@@ -297,15 +321,22 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     user's own files.
 
     A dataset may be made of another's files if its name begins with the other's: a control set of the same feed.
+    As in `tree`, that is worked out once for a catalog.
     """
+    known, key = _trees.setdefault(catalog, {}), ("dataset", dataset)
+    if key not in known:
+        known[key] = digest(_dataset_parts(catalog, dataset))
+    return known[key]
+
+
+def _dataset_parts(catalog: Catalog, dataset: str) -> dict[str, str]:
     own = {k: v for k, v in catalog.config.data.items() if f"{dataset}_".startswith(f"{k.partition('.')[0]}_")}
-    parts = {
+    return {
         "spec": plain(part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, *BUILDERS_CODE, without=("annotator.py",)),
         "files": tree(catalog, f"datasets/{catalog.family_of(dataset)}", without=("dataset.yaml", "README.md")),
         "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
     }
-    return digest(parts)
 
 
 def plan_image(catalog: Catalog, method: str | None, engine: str) -> str:

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from upkeep.catalog import Catalog, Training
+from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, Manifest
-from upkeep.integrity import NOTHING_KNOWN, Damaged, Hashes, Missing, read_sealed, verify_files, verify_folder
+from upkeep.integrity import (
+    NOTHING_KNOWN,
+    Damaged,
+    Hashes,
+    Missing,
+    read_sealed,
+    verified_once,
+    verify_files,
+    verify_folder,
+)
+from upkeep.jobs import Training
 from upkeep.layout import Layout
 
 
+@verified_once
 def dataset(catalog: Catalog, name: str) -> DatasetCard:
     """The card of a built dataset whose files are the ones that were built.
 
@@ -44,6 +55,7 @@ def verify_dataset(folder: Path, hashes: Hashes = NOTHING_KNOWN) -> DatasetCard:
     return card
 
 
+@verified_once
 def trained(catalog: Catalog, training: Training) -> Manifest:
     """The manifest of a trained model whose files are the ones that were made.
 

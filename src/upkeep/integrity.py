@@ -7,23 +7,28 @@ is done, unless file, fingerprint and seal are all forged to fit.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from upkeep.contract import Fingerprint, Manifest, Sealed, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file, open_regular, refusal, write_atomically
-from upkeep.validate import Refused, decode, excerpt
+from upkeep.lines import Refused, decode, excerpt
 
 R = TypeVar("R", bound=msgspec.Struct)
 S = TypeVar("S", bound=Sealed)
+T = TypeVar("T")
+P = ParamSpec("P")
+C = TypeVar("C", bound="_HasHashes")
 
 MAX_RECORD_BYTES = 64 * 2**20
 """No record of the suite's own is larger."""
@@ -67,6 +72,17 @@ class Hashes:
     def __init__(self, folder: Path | None) -> None:
         self._folder = None if folder is None else folder / (platform.node() or "unnamed")
         self._known: dict[Path, tuple[list[int], str]] = {}
+        self.verified: dict[tuple[object, ...], Any] | None = None
+        """What was verified since `at_once` began, by what asked for it."""
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While many jobs are looked at for one purpose, what they share is verified for the first of them alone."""
+        outer, self.verified = self.verified, {} if self.verified is None else self.verified
+        try:
+            yield
+        finally:
+            self.verified = outer
 
     def of(self, path: Path, *, links: bool = False) -> str:
         """SHA-256 of a regular file.
@@ -109,6 +125,26 @@ class Hashes:
 
 
 NOTHING_KNOWN = Hashes(None)
+
+
+class _HasHashes(Protocol):
+    hashes: Hashes
+
+
+def verified_once(function: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], T]:
+    """Of a function that verifies something: within `Hashes.at_once` it does so once for its arguments."""
+
+    @functools.wraps(function)
+    def found(catalog: C, /, *args: P.args, **more: P.kwargs) -> T:
+        if (verified := catalog.hashes.verified) is None:
+            return function(catalog, *args, **more)
+        key = (function, args, *more.items())
+        if key not in verified:
+            verified[key] = function(catalog, *args, **more)
+        result: T = verified[key]
+        return result
+
+    return found
 
 
 def fingerprint(path: Path, hashes: Hashes = NOTHING_KNOWN, *, links: bool = False) -> Fingerprint:
@@ -239,16 +275,16 @@ def verify_files(
             )
 
 
-def verify_names(folder: Path, there: Iterable[Path], files: Mapping[str, Fingerprint], remedy: str) -> None:
+def verify_names(folder: Path, there: Iterable[str], files: Mapping[str, Fingerprint], remedy: str) -> None:
     """Check that a folder holds no other files than these.
 
     Args:
-        there: the files under the folder that count.
+        there: the files under the folder that count, as `files` names them.
 
     Raises:
         Damaged: there is one more.
     """
-    if extra := {path.relative_to(folder).as_posix() for path in there} - files.keys():
+    if extra := set(there) - files.keys():
         raise Damaged(
             "a file that nothing names",
             where=folder,
@@ -268,6 +304,15 @@ def verify_folder(folder: Path, hashes: Hashes = NOTHING_KNOWN) -> Manifest:
     remedy = AGAIN
     manifest = read_sealed(folder / "manifest.json", Manifest, remedy)
     verify_files(folder, manifest.files, remedy, hashes)
-    there = (p for p in folder.rglob("*") if (not p.is_dir() or p.is_symlink()) and p != folder / "manifest.json")
-    verify_names(folder, there, manifest.files, remedy)
+    verify_names(folder, (name for name in _names(folder) if name != "manifest.json"), manifest.files, remedy)
     return manifest
+
+
+def _names(folder: Path, above: str = "") -> Iterator[str]:
+    """All files under a folder, and links, which are not followed."""
+    with os.scandir(folder) as found:
+        for one in found:
+            if one.is_dir(follow_symlinks=False):
+                yield from _names(folder / one.name, f"{above}{one.name}/")
+            else:
+                yield above + one.name

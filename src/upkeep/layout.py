@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from upkeep.catalog import Cell, Training
+from upkeep.jobs import Cell, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,10 @@ class Layout:
     @property
     def scores(self) -> Path:
         return self.results / "scores" / "scores.parquet"
+
+    def resamples(self, cell: Cell | str) -> Path:
+        """A cell's scores on resamples of its questions: (rows of the cell, resamples), numbers of 4 bytes."""
+        return self.results / "scores" / "resamples" / f"{cell}.npy"
 
     @property
     def scores_record(self) -> Path:

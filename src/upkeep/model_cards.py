@@ -18,6 +18,8 @@ from upkeep.files import folders_with
 from upkeep.yaml_files import convert, load
 
 CARD = "model.yaml"
+RECIPE = "recipe"
+"""The folder beside the card of a model of the suite's own: a package whose `make` has `train`."""
 FORM = "fields as in schema/model.schema.json"
 WEIGHTS = ("source", "location", "revision")
 """What a preset has from its card: other weights are another model."""

@@ -21,6 +21,8 @@ TEMPLATES = Path(__file__).parent / "template"
 NAMED = "lower-case letters, digits and _, a letter first; no keyword of Python or YAML"
 RESERVED = frozenset({"answer", "context", "document", "llm", "method", "probe", "seen"})
 """What a method's file imports or speaks of, in lower case: a class of such a name would shadow it."""
+SHARED_METRICS = frozenset({"answers"})
+"""Metrics of no paper (`upkeep.grading.metric_families`): a paper of such a name could have none of its own."""
 NO_NAMES = frozenset({"any", "none"})
 """What tables and suites say where they mean every model, or that there is none."""
 
@@ -86,7 +88,8 @@ def _refuse_taken(name: str, *places: Path) -> None:
 
 
 def new_paper(root: Path, name: str) -> list[Path]:
-    """Write `papers/NAME/`: a paper with a table, a finding and a prompt, whose suite NAME runs on a small dataset.
+    """Write `papers/NAME/`: a paper with a table, a finding, a prompt and a metric of its own, whose suite NAME runs on
+    a small dataset.
 
     Args:
         root: the repository.
@@ -95,10 +98,10 @@ def new_paper(root: Path, name: str) -> list[Path]:
         The files that were written.
 
     Raises:
-        UpkeepError: the name is no lower-case identifier, means something else in YAML, or a paper, a suite or a prompt
-            of that name is there already.
+        UpkeepError: the name is no lower-case identifier, means something else in YAML or as metrics, or a paper, a
+            suite or a prompt of that name is there already.
     """
-    if not _may_be_named(name):
+    if not _may_be_named(name) or name in SHARED_METRICS:
         raise UpkeepError(
             f"{name!r} is no name for a paper", expected=f"{NAMED} (my_paper)", remedy="choose another name"
         )

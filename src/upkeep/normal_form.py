@@ -31,7 +31,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
     },
     "gold": {"probe_id": pl.String, "answers": TEXTS, "outdated": TEXTS, "evidence": TEXTS, "phase": pl.Int32},
 }
-"""Columns of each table; `gold` may have a column `context` (list of texts) and any number of `slice_<name>` more."""
+"""Columns of each table; `gold` may have a column `context` (list of texts) and any number of `slice_<name>` more, and
+so may `documents`."""
 
 NULLABLE = {("documents", "timestamp"), ("probes", "options")}
 TABLES = tuple(SCHEMAS)
@@ -93,9 +94,10 @@ def check_schema(table: str, frame: pl.DataFrame, path: Path) -> None:
         UpkeepError: names the file, the column and what was expected.
     """
     wanted = SCHEMAS[table]
-    if table == "gold":
+    if table != "probes":
         wanted = wanted | {column: pl.String for column in frame.columns if column.startswith("slice_")}
-        wanted |= {"context": TEXTS} if "context" in frame.columns else {}
+    if table == "gold" and "context" in frame.columns:
+        wanted |= {"context": TEXTS}
     for column, kind in wanted.items():
         if column not in frame.columns:
             raise UpkeepError(f"no column `{column}`", where=path, expected=", ".join(wanted), found=frame.columns)
@@ -110,3 +112,23 @@ def check_schema(table: str, frame: pl.DataFrame, path: Path) -> None:
             )
     if unknown := [column for column in frame.columns if column not in wanted]:
         raise UpkeepError(f"unknown column `{unknown[0]}`", where=path, expected=", ".join(wanted))
+
+
+def check_subsets(gold: pl.DataFrame, where: object) -> None:
+    """Refuse slices that share a value: a score says its subset and not the slice that it is of.
+
+    Raises:
+        UpkeepError: names the file, the column and the value.
+    """
+    owners = {"all": "the name of all questions"}
+    for column in (c for c in gold.columns if c.startswith("slice_")):
+        for value in sorted(gold[column].drop_nulls().unique()):
+            if value in owners:
+                raise UpkeepError(
+                    "one name for two subsets",
+                    where=f"{where}, column `{column}`",
+                    expected="values that no other slice has",
+                    found=f"{value!r}, which is {owners[value]}",
+                    remedy=f"name the subset after its slice, as in {column.removeprefix('slice_')}_{value}",
+                )
+            owners[value] = f"a value of column `{column}`, too"

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from upkeep import inputs
-from upkeep.catalog import Catalog, Cell, Job
+from upkeep.catalog import Catalog
 from upkeep.contract import (
     Manifest,
     Prediction,
@@ -21,7 +21,8 @@ from upkeep.contract import (
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular
 from upkeep.identity import identity, plan_dataset
-from upkeep.integrity import Damaged, Missing, Stale, verify_folder
+from upkeep.integrity import Damaged, Missing, Stale, verified_once, verify_folder
+from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
 
 
@@ -36,6 +37,7 @@ def command_of(job: Job) -> str:
     return f"./upkeep {'cell' if isinstance(job, Cell) else 'model train'} {job}"
 
 
+@verified_once
 def read_published(catalog: Catalog, job: Job) -> Manifest:
     """The manifest of a published job, after checking all that its numbers rest on: its seal, its files, its name, and
     that it was made of what is there now.

@@ -17,13 +17,14 @@ import msgspec
 
 from upkeep import identity, inputs, weights
 from upkeep.batches import Batch, batches
-from upkeep.catalog import Catalog, Cell, Job, TrainedModel, Training
+from upkeep.catalog import Catalog
 from upkeep.contract import Cluster
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
 from upkeep.gateway.engines import embedder_resources
-from upkeep.images.images import ImageRecord
+from upkeep.images.records import ImageRecord
 from upkeep.integrity import Damaged, Stale, read_sealed
+from upkeep.jobs import Cell, Job, Training
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
 from upkeep.published import Standing, standing
@@ -58,7 +59,7 @@ class Needs:
 class Workflow:
     """One suite as Snakemake sees it. All paths are relative to the repository, as the targets that users type."""
 
-    NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
+    NAME = r"[A-Za-z0-9][A-Za-z0-9._+@-]*"
 
     def __init__(self, root: str, config: Mapping[str, Any]) -> None:
         # The jobs' commands take these from the environment, so that no path is part of a job.
@@ -126,10 +127,7 @@ class Workflow:
         """Everything that could need a network: datasets, images, weights."""
         jobs: list[Job] = [*self.cells]
         for cell in self.cells:
-            training = self.catalog.training_of(cell)
-            while training is not None:
-                jobs.append(training)
-                training = self.catalog.training_of(training)
+            jobs.extend(self.catalog.trainings_of(cell))
         made = str(self.layout.results / "trained")
         files = [file for job in jobs for file in self._prepared(job) if not file.startswith(made)]
         return list(dict.fromkeys(files))
@@ -142,11 +140,8 @@ class Workflow:
         asked = self.catalog.asked(job).values()
         models = list(asked) if isinstance(job, Cell) or job.model == "none" else [job.model]
         for model in models:
-            trained = TrainedModel.parse(model)
-            if trained:
-                files.append(self.trained(f"{job.dataset}/{trained.method}/{trained.variant}/{trained.base}"))
-            else:
-                files.append(self.weights(model))
+            training = self.catalog.made_by(model, job.dataset)
+            files.append(self.weights(model) if training is None else self.trained(str(training)))
         return files
 
     def files_of_batch(self, batch: Batch) -> list[str]:
@@ -162,7 +157,7 @@ class Workflow:
         return inputs
 
     def inputs_of_training(self, wildcards: Any) -> list[str]:
-        return self._inputs(Training(*_names(wildcards)))
+        return self._inputs(_training(wildcards))
 
     def _inputs(self, job: Cell | Training) -> list[str]:
         files = self._prepared(job)
@@ -276,7 +271,7 @@ class Workflow:
         return memory
 
     def needs_of_training(self, wildcards: Any) -> Needs:
-        return self.needs([Training(*_names(wildcards))])
+        return self.needs([_training(wildcards)])
 
     def resources_of_batch(self, batch: Batch) -> dict[str, Any]:
         options = self._options(lambda _: f"batch {batch.name}")
@@ -346,6 +341,10 @@ def _cluster(config: Mapping[str, Any]) -> Cluster | None:
         return msgspec.convert(config["cluster"], Cluster)
     except msgspec.ValidationError as error:
         raise UpkeepError(str(error), where="`cluster` in profiles/slurm/cluster.yaml") from None
+
+
+def _training(wildcards: Any) -> Training:
+    return Training.parse("/".join(_names(wildcards)))
 
 
 def _names(wildcards: Any) -> tuple[str, str, str, str]:

@@ -6,6 +6,7 @@ lines can make of each other (depth, aliases of aliases) is counted from the par
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
@@ -94,7 +95,36 @@ def convert(value: Any, kind: type[T], where: Path | str, *, expected: str, stri
         return msgspec.convert(value, kind, strict=strict, builtin_types=(datetime, date))
     except msgspec.ValidationError as error:
         problem = short(printable(str(error)))
-        raise UpkeepError(problem, where=where, expected=expected, remedy="mend this field") from None
+        raise UpkeepError(problem, where=where, expected=expected, remedy=_mended(str(error), kind)) from None
+
+
+def _mended(problem: str, kind: type[Any]) -> str:
+    """What to do about what msgspec has found."""
+    if name := re.search(r"unknown field `(.*?)`", problem):
+        known = _fields(msgspec.inspect.type_info(kind))
+        if close := difflib.get_close_matches(name[1], known, n=3):
+            return f"did you mean {' or '.join(f'`{one}`' for one in close)}? Or remove it"
+        return f"remove it; the fields here and below are {', '.join(sorted(known))}"
+    if re.search(r"Expected `str`, got `(date|datetime|int|float|bool)", problem):
+        return "put it in quotes"
+    return "mend this field"
+
+
+def _fields(kind: Any) -> set[str]:
+    """The names of a record's fields, and of those within it."""
+    found: set[str] = set()
+    waiting, known = [kind], set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in known:
+                continue
+            known.add(one.cls)
+            found |= {field.encode_name for field in one.fields}
+            waiting += [field.type for field in one.fields]
+        waiting += [inner for name in ("types", "item_types") for inner in getattr(one, name, ())]
+        waiting += [getattr(one, name) for name in ("item_type", "key_type", "value_type") if hasattr(one, name)]
+    return found
 
 
 def load(path: Path, limits: Limits = CARD, *, plain: bool = False, expected: str = "a YAML file") -> Any:

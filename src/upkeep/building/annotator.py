@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from upkeep.building.assistant import Assistant, Given, Reply, Step, Tally, read_reply
+from upkeep.building.context import Context
 from upkeep.building.reading import Faults
-from upkeep.building.store import Context
 from upkeep.catalog import Catalog
 from upkeep.cell.endpoint import Endpoint, EndpointHandle, EndpointRefused
 from upkeep.cell.interface import Message, PromptTooLong
@@ -33,8 +33,8 @@ from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
 from upkeep.execution.share import SharedEngine, Wanted
 from upkeep.files import digest, exclusive
-from upkeep.gateway.cells import SOCKET
 from upkeep.gateway.endpoints.server import gateway
+from upkeep.gateway.upstream import SOCKET
 from upkeep.layout import Layout
 
 AT_ONCE = 256

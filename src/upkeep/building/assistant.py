@@ -4,7 +4,8 @@ A step is a prompt and the form of its reply. Every reply is kept as soon as it 
 goes on where it was, and a second build asks nothing. What a step's replies cost is counted in the card.
 
     CONCEPTS = Step("concepts", Concepts, _concepts_prompt)
-    replies = assistant.ask(CONCEPTS, [Document(...), ...])   # one reply, or None, for each
+    with answering.by(context, options.assistant, script) as helper:
+        replies = helper.ask(CONCEPTS, [Document(...), ...])   # one reply, or None, for each
 """
 
 from __future__ import annotations
@@ -74,15 +75,19 @@ class Assistant(Protocol):
         ...
 
 
+Script = Mapping[str, Callable[[Any], Any]]
+"""Name of a step -> the function that replies to what the step is given."""
+
+
 @dataclass
 class Scripted:
-    """An assistant that is a program: what the small worlds know of themselves, one function a step.
+    """An assistant that is a program: what a synthetic world knows of itself, one function a step.
 
     Raises:
         UpkeepError: a step has no function.
     """
 
-    steps: Mapping[str, Callable[[Any], Any]]
+    steps: Script
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def ask(self, step: Step[Given, Reply], given: Sequence[Given], trial: int = 0) -> list[Reply | None]:

@@ -1,7 +1,7 @@
 """Building a dataset: its builder is found, run, and what it gives is checked and published.
 
-A builder has a function `build(context: store.Context) -> store.Built`. It is the folder of the dataset's family, as a
-package, or the module of `upkeep.building.builders` that `dataset.yaml` names.
+A builder has a function `build(context: Context) -> Built`. It is the folder of the dataset's family, as a package, or
+the module of `upkeep.building.builders` that `dataset.yaml` names.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-import traceback
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, raised_at
 from upkeep.files import digest
 
 if TYPE_CHECKING:  # polars is slow to load
-    from upkeep.building.store import Built, Context
+    from upkeep.building.assembling import Built
+    from upkeep.building.context import Context
     from upkeep.catalog import Catalog
     from upkeep.contract import DatasetCard, DatasetSpec
 
@@ -45,18 +45,19 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
 
 def context(catalog: Catalog, name: str, spec: DatasetSpec | None = None) -> Context:
     """What the builder of a dataset is given; `spec` takes the place of what its card says."""
-    from upkeep.building import store
+    from upkeep.building.context import Context
     from upkeep.building.reading import Faults
 
     spec, where = spec or catalog.dataset(name), catalog.family_card(catalog.family_of(name))
-    return store.Context(name, spec, where, catalog, Faults(spec.faults, where))
+    return Context(name, spec, where, catalog, Faults(spec.faults, where))
 
 
 def describe(catalog: Catalog, card: DatasetCard) -> str:
     """A dataset's counts and statistics as text, beside the paper's where the paper prints them."""
-    from upkeep.building import store
+    from upkeep.building import describing
+    from upkeep.card_numbers import published
 
-    return store.describe(card, store.published(catalog.dataset(card.dataset), catalog.root / "papers"))
+    return describing.describe(card, published(catalog.dataset(card.dataset), catalog.root / "papers"))
 
 
 # ---------------------------------------------------------------- builders
@@ -114,19 +115,10 @@ def code(catalog: Catalog, family: str, module: str = "") -> ModuleType:
     except (Exception, SystemExit) as error:  # whatever the code of others raises
         raise UpkeepError(
             f"the builder cannot be imported: {type(error).__name__}: {error}",
-            where=_raised_at(error, start),
+            where=raised_at(error, start.parent) or start,
             expected="code that can be imported, with `build`",
             remedy="mend it",
         ) from error
-
-
-def _raised_at(error: BaseException, start: Path) -> str:
-    """The last line of the family's own code on the way to an error."""
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{error.filename}:{error.lineno}"
-    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    own = [f"{path}:{line}" for path, line in frames if start.parent in path.resolve().parents]
-    return own[-1] if own else str(start)
 
 
 def _package(start: Path) -> ModuleType:

@@ -15,7 +15,8 @@ from upkeep.contract import Pair
 
 PARTS = ("documents", "probes", "answers", "outdated", "evidence", "slices", "pairs", "examples")
 GOLD = {"answers": ["answers"], "outdated": ["outdated"], "evidence": ["evidence", "context"]}
-"""Parts of the answer key, with their columns; all others (`phase`, `slice_<name>`) are the part `slices`."""
+"""Parts of the answer key, with their columns; all others (`phase`, `slice_<name>`), and slices of documents, are the
+part `slices`."""
 
 
 def content(
@@ -32,9 +33,13 @@ def content(
     """
     named = {"probe_id", *itertools.chain(*GOLD.values())}
     rest = [column for column in gold.columns if column not in named]
-    parts = {"documents": _columns(documents), "probes": _columns(probes)}
+    sliced = sorted(column for column in documents.columns if column.startswith("slice_"))
+    parts = {"documents": _columns(documents.drop(sliced)), "probes": _columns(probes)}
     parts |= {name: _columns(gold.select("probe_id", *_there(gold, columns))) for name, columns in GOLD.items()}
     parts["slices"] = _columns(gold.select("probe_id", *sorted(rest)))
+    if sliced:
+        of_documents = _columns(documents.select("document_id", *sliced))
+        parts["slices"] = hashlib.sha256(f"{parts['slices']}\n{of_documents}".encode()).hexdigest()
     return parts | {"pairs": _pairs(pairs), "examples": _pairs(examples)}
 
 
@@ -51,7 +56,8 @@ def _columns(frame: pl.DataFrame) -> str:
 
 
 def _pairs(pairs: Sequence[Pair]) -> str:
-    lines = (msgspec.json.encode([pair.question, pair.answer]) + b"\n" for pair in pairs)
+    said = ([pair.question, pair.answer, *([pair.document] if pair.document else [])] for pair in pairs)
+    lines = (msgspec.json.encode(one) + b"\n" for one in said)
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 

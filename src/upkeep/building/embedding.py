@@ -19,7 +19,7 @@ import numpy as np
 from upkeep.errors import UpkeepError
 
 if TYPE_CHECKING:
-    from upkeep.building.store import Context
+    from upkeep.building.context import Context
 
 DIMENSIONS = 128
 """Of `lsa`, at most."""

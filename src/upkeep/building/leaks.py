@@ -1,25 +1,19 @@
 """No question and no id may hold its answer, and nothing that is asked may be among what a model was shown or taught.
 
-Builders leave such items out and count them; `store.check` refuses a dataset that has one.
+Builders leave such items out and count them; `checking.check` refuses a dataset that has one.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-# Chinese and Japanese are written without spaces: each of their characters counts as a word.
-_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+from upkeep.questions import key as key  # what families compare questions by, too
+from upkeep.questions import shared as shared
 
 OPEN = frozenset({"yes", "no", "true", "false", "same", "unknown"})
 """Answers that say nothing about the question, so a question may hold their words."""
-
-
-def key(text: str) -> str:
-    """A text's words, however they are encoded and in whatever case: questions with one key are the same question."""
-    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 def tells(question: str, answers: Iterable[str]) -> bool:
@@ -48,9 +42,3 @@ def named(id: str, stream: str, answers: Iterable[str]) -> bool:
 
 def _letters(text: str) -> str:
     return " ".join(re.findall(r"[^\W\d_]+", unicodedata.normalize("NFKC", text).casefold()))
-
-
-def shared(asked: Iterable[str], shown: Sequence[str]) -> list[int]:
-    """The places of those texts of `shown` that are among the questions `asked`, whatever their case or punctuation."""
-    known = {key(question) for question in asked}
-    return [place for place, text in enumerate(shown) if key(text) in known]

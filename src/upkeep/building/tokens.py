@@ -108,6 +108,22 @@ def split(texts: Iterable[str], limit: int, tokens: Tokens) -> Iterator[list[str
             yield _checked_pieces(text, places, limit, tokens) if over else pieces
 
 
+def spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
+    """Where in a text each of its pieces lies, as `split` gives them: the characters from and to."""
+    found: list[tuple[int, int]] = []
+    end = 0
+    for piece in pieces:
+        start = text.index(piece, end)
+        end = start + len(piece)
+        found.append((start, end))
+    return found
+
+
+def holding(places: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
+    """Which pieces of a text, by their `spans`, hold any of its characters from `start` to `end`."""
+    return [n for n, (first, last) in enumerate(places) if max(first, start) < min(last, end)]
+
+
 class _Offsets:
     """(start, end) of each token in its text. A few of them are asked for: the list of all costs more than encoding."""
 

@@ -8,11 +8,13 @@ Its code is part of every cell's identity.
 
 from upkeep.cell.interface import LLM, Answer, Context, GeneratedToken, Message, Reply, ScoredToken, Seen, ToolCall
 from upkeep.cell.method import Method, Tools
+from upkeep.cell.training import Checkpoints, Training
 from upkeep.contract import ContextUse, Document, Gold, Pair, Probe, Retrieved, Sampling
 
 __all__ = [
     "LLM",
     "Answer",
+    "Checkpoints",
     "Context",
     "ContextUse",
     "Document",
@@ -29,4 +31,5 @@ __all__ = [
     "Seen",
     "ToolCall",
     "Tools",
+    "Training",
 ]

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from upkeep.cell.door import Door
 from upkeep.cell.interface import LLM, Answer, Context, Embedder, Seen
 from upkeep.cell.prompts import Prompt, fit
-from upkeep.contract import ContextUse, Document, ModelSpec, Pair, Probe, Retrieved
+from upkeep.cell.training import Training
+from upkeep.contract import ContextUse, Document, Probe, Retrieved
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,12 @@ class Method:
     async def close(self) -> None:
         """End what the method started. Called once, when the last round is done."""
 
-    def train(self, model: ModelSpec, weights: Path, pairs: Sequence[Pair], output: Path) -> None:
-        """Write a new model in the transformers format to `output`, made of the one in `weights`."""
+    def train(self, training: Training) -> None:
+        """Write a new model to `training.output`, made of the one in `training.weights`.
+
+        A kill or the end of a job's time may come at any moment: the method then begins anew in another container, with
+        the latest of its `training.checkpoints`.
+        """
         raise TypeError(f"{type(self).__name__} trains no model")
 
     async def read(self, probe: Probe, llm: LLM, context: Context, retrieved: Sequence[Retrieved] = ()) -> Answer:

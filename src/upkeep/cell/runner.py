@@ -22,11 +22,12 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import msgspec
 
 from upkeep.cell.endpoint import Endpoint, EndpointHandle
-from upkeep.cell.interface import Answer, Seen
+from upkeep.cell.interface import LLM, Answer, Seen
 from upkeep.cell.loading import Load, make_method, reach_embedder, reach_engine, reach_writer
 from upkeep.cell.lockstep import Engine, EngineDied, Handle, lockstep
 from upkeep.cell.machine import write_environment, write_usage
 from upkeep.cell.method import Method
+from upkeep.cell.remote import RemoteEngine
 from upkeep.cell.training import train
 from upkeep.contract import (
     CellDescription,
@@ -43,6 +44,7 @@ from upkeep.contract import (
 )
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 MAX_ERROR = 10_000
 """Characters of an error that are kept; as in the contract."""
@@ -305,7 +307,7 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO, load: Load = rea
     method = make_method(cell, methods, reach_embedder(cell), cell.engine.threads)
     if cell.task == "train":
         write_environment(cell, None, output / "engine.json")
-        train(cell, method)
+        train(cell, method, partial(_ask, cell, load))
         write_usage(output / "usage.json", Usage())
         return
     engine, writer = load(cell), reach_writer(cell)
@@ -316,6 +318,20 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO, load: Load = rea
             loop.run(task.round(round))
         loop.run(method.close())
     write_usage(output / "usage.json", task.arrival)
+
+
+def _ask(cell: CellDescription, load: Load, study: Callable[[LLM], Coroutine[Any, Any, T]]) -> T:
+    """`training.Ask`. Seeds go by what is asked, as those of arriving documents do."""
+    if cell.socket is None or (engine := load(cell)) is None:
+        raise ValueError(f"method {cell.method!r} asks a model, which its card does not say (`asks: true`)")
+    llm = _handle(engine, cell, cell.model_spec, "training@")
+    llm.asked_before = Counter()
+    try:
+        with lockstep(_Models([engine])) as loop:
+            return loop.run(study(llm))
+    finally:
+        if isinstance(engine, RemoteEngine):
+            engine.close()  # by that the host sees that it may end
 
 
 class _Models:

@@ -2,22 +2,130 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from upkeep.cell.method import Method
-from upkeep.contract import CellDescription, Pair
+from upkeep.cell.interface import LLM
+from upkeep.contract import CellDescription, Document, ModelSpec, Pair, Record
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 
-def train(cell: CellDescription, method: Method) -> None:
+class Ask(Protocol):
+    """Asks the model that a training starts from."""
+
+    def __call__(self, study: Callable[[LLM], Awaitable[T]]) -> T:
+        """What a coroutine returns that is given the model. When it has returned, the model's engine ends, and what it
+        held of the machine is free."""
+
+
+class Checkpoints:
+    """What a training goes on from when it was killed, or its time was up. Only the latest is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is made where it is missing."""
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self._writing = folder / ".writing"
+        shutil.rmtree(self._writing, ignore_errors=True)
+
+    @property
+    def latest(self) -> Path | None:
+        """The folder of the latest one that is whole; None where training begins."""
+        found = sorted(path for path in self._folder.iterdir() if path != self._writing)
+        return found[-1] if found else None
+
+    def save(self, step: int, write: Callable[[Path], None]) -> None:
+        """Keep what `write` puts into an empty folder, in place of the one before. A kill leaves one of the two.
+
+        Args:
+            step: grows from one to the next.
+
+        Raises:
+            ValueError: it does not grow.
+        """
+        before, name = sorted(self._folder.iterdir()), f"step-{step:012d}"
+        if before and before[-1].name >= name:
+            raise ValueError(f"checkpoint {name} after {before[-1].name}")
+        self._writing.mkdir()
+        write(self._writing)
+        for path in [*self._writing.rglob("*"), self._writing]:
+            _to_disk(path)
+        self._writing.rename(self._folder / name)
+        _to_disk(self._folder)
+        for old in before:
+            shutil.rmtree(old)
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training is given."""
+
+    spec: ModelSpec
+    weights: Path
+    """Folder of the model that it starts from, in the transformers format. Adapters that it has are merged into it."""
+    documents: Sequence[Document]
+    """In order of stream and position; none where the method's `supervision` has no C."""
+    pairs: Sequence[Pair]
+    """Each with its document's id, where it was made of one; none where the `supervision` has no Q."""
+    output: Path
+    """Where the new model goes, a folder that is not there: a whole one in the transformers format, or an adapter in
+    that of PEFT, which is served with the model that it was trained on."""
+    checkpoints: Checkpoints
+    ask: Ask
+    """For a method whose card says `asks`."""
+
+
+class Trains(Protocol):
+    """What is needed of a method."""
+
+    def train(self, training: Training) -> None: ...
+
+
+def train(cell: CellDescription, method: Trains, ask: Ask) -> None:
     """Have a method make a new model in `<output>/model`.
 
     Raises:
-        ValueError: the cell names no base model or no training pairs.
+        ValueError: the cell names no base model or nothing to train on.
     """
-    if cell.model_spec is None or cell.model_path is None or cell.pairs is None:
-        raise ValueError("the task `train` needs a base model and training pairs")
-    decoder = msgspec.json.Decoder(Pair)
-    pairs = [decoder.decode(line) for line in Path(cell.pairs).read_bytes().splitlines()]
-    method.train(cell.model_spec, Path(cell.model_path), pairs, Path(cell.output) / "model")
+    if cell.model_spec is None or cell.model_path is None or cell.documents is None or cell.pairs is None:
+        raise ValueError("the task `train` needs a base model, documents and pairs")
+    output = Path(cell.output)
+    with TemporaryDirectory() as scratch:
+        weights = Path(cell.model_path)
+        if cell.adapters:
+            from upkeep.cell.adapters import merge
+
+            merge(weights, [Path(adapter) for adapter in cell.adapters], Path(scratch))
+            weights = Path(scratch)
+        method.train(
+            Training(
+                spec=cell.model_spec,
+                weights=weights,
+                documents=_read(cell.documents, Document),
+                pairs=_read(cell.pairs, Pair),
+                output=output / "model",
+                checkpoints=Checkpoints(output / "checkpoints"),
+                ask=ask,
+            )
+        )
+
+
+def _read(path: str, kind: type[R]) -> list[R]:
+    return msgspec.json.Decoder(kind).decode_lines(Path(path).read_bytes())

@@ -19,36 +19,16 @@ import psutil
 
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
-from upkeep.execution.runtimes import (
-    FIXED,
-    OFFLINE,
-    QUIET,
-    TMP_GB,
-    Handle,
-    Launch,
-    Prepared,
-    Runtime,
-    limits_of,
-    mount,
-    start_kept,
-)
-from upkeep.images.sif import (
-    CONTAINED,
-    PYTHON,
-    VARIABLES,
-    Client,
-    base_at_hand,
-    ensure_base_sif,
-    ensure_sif,
-    environment,
-    find_apptainer,
-    overlays,
-)
+from upkeep.execution.containers import mount
+from upkeep.execution.handle import Handle
+from upkeep.execution.kept import limits_of, start_kept
+from upkeep.execution.runtimes import FIXED, OFFLINE, QUIET, TMP_GB, Launch, Prepared, Runtime
+from upkeep.images.apptainer import CONTAINED, Client, environment, overlays
+from upkeep.images.sif import PYTHON, VARIABLES, ensure_sif
+from upkeep.images.sif_bases import base_at_hand, ensure_base_sif
 from upkeep.machine import seccomp
 from upkeep.machine.resource_watchdog import Bounds
 from upkeep.machine.scratch import Scratch
-
-__all__ = ["Apptainer", "find_apptainer"]
 
 SECCOMP = Path(seccomp.__file__)
 NOT_MOUNTED = "bind-paths,cwd,devpts,hostfs"

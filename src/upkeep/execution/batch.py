@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 
 from upkeep.batches import Batch
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
+from upkeep.execution.job import RETRIES, Runtime
 from upkeep.execution.share import SharedEngines
-from upkeep.execution.supervise import RETRIES, Runtime, run_cell
+from upkeep.execution.supervise import run_cell
 from upkeep.execution.watch import Limits
 from upkeep.files import digest
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.machine.lifeline import stoppable
 

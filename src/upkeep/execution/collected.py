@@ -17,7 +17,9 @@ import msgspec
 from upkeep.contract import MAX_LINE_BYTES, Record
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular, remove, storing
-from upkeep.validate import Refused, Scope, check_file, decode, duplicate
+from upkeep.lines import Refused, decode
+from upkeep.record_files import check_file, duplicate
+from upkeep.scope import Scope
 
 R = TypeVar("R", bound=Record)
 

@@ -8,10 +8,14 @@ import msgspec
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.execution.apptainer import Apptainer, find_apptainer
-from upkeep.execution.runtimes import Containers, Process, Runtime
+from upkeep.execution.apptainer import Apptainer
+from upkeep.execution.containers import Containers
+from upkeep.execution.process import Process
+from upkeep.execution.runtimes import Runtime
 from upkeep.files import write_atomically
-from upkeep.images.images import find_client, pinned_base
+from upkeep.images.apptainer import find_apptainer
+from upkeep.images.docker import find_client
+from upkeep.images.plans import pinned_base
 
 ENGINES = ("docker", "podman", "apptainer")
 """Container engines, in the order in which `auto` tries them."""

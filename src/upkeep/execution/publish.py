@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,10 @@ from upkeep.contract import Manifest, Prediction, Usage
 from upkeep.errors import UpkeepError
 from upkeep.files import exchange, kind_of_file, open_regular, remove, sync
 from upkeep.integrity import fingerprint, write_sealed
-from upkeep.validate import Answers, check_file, excerpt
+from upkeep.lines import excerpt
+from upkeep.record_files import check_file
+from upkeep.scope import Answers
+from upkeep.weights import ADAPTER
 
 MODEL_FILES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """What is taken over of a trained model: data alone. Pickles run code when they are read."""
@@ -82,31 +85,49 @@ def _write_measured(columns: dict[str, list[object]], path: Path) -> None:
     path.write_bytes(content.getbuffer())
 
 
-def publish_model(source: Path, draft: Manifest, staging: Path, target: Path, limit: int) -> Manifest:
+def publish_model(
+    source: Path, members: Sequence[str], draft: Manifest, staging: Path, target: Path, limit: int
+) -> Manifest:
     """Publish a trained model as model/ and manifest.json.
 
     Taken over are regular files of the kinds in `MODEL_FILES`.
 
+    Args:
+        source: the model's folder, or that of a set's members.
+        members: names of the folders of a set's members; none for one model.
+
     Raises:
-        UpkeepError: there is a link, pipe or device, more than `limit` bytes, or no model in the transformers format.
+        UpkeepError: there is a link, pipe or device, more than `limit` bytes, or neither a model in the transformers
+            format nor an adapter in that of PEFT.
     """
     folder = _empty(staging / "folder")
     left = limit
     for path in _walk(source):
         if path.suffix in MODEL_FILES:
             left -= _copy(path, folder / "model" / path.relative_to(source), left)
-    if not (folder / "model" / "config.json").is_file() or not any((folder / "model").glob("*.safetensors")):
+    for made in [folder / "model" / member for member in members] or [folder / "model"]:
+        require_model(made)
+    return _finish(folder, draft, staging, target)
+
+
+def require_model(folder: Path) -> None:
+    """Refuse what holds neither a model nor an adapter.
+
+    Raises:
+        UpkeepError: it does not.
+    """
+    described = any((folder / name).is_file() for name in ("config.json", ADAPTER))
+    if not described or not any(folder.glob("*.safetensors")):
         raise UpkeepError(
             "the training left no model",
-            where=source,
-            expected="config.json and *.safetensors, as transformers writes them",
-            found=", ".join(excerpt(path.name) for path in sorted(source.iterdir())[:10])
-            if source.is_dir()
+            where=folder,
+            expected=f"config.json (of an adapter {ADAPTER}) and *.safetensors, as transformers and PEFT write them",
+            found=", ".join(excerpt(path.name) for path in sorted(folder.iterdir())[:10])
+            if folder.is_dir()
             else "nothing",
             remedy="see the log of the training",
             kind="output",
         )
-    return _finish(folder, draft, staging, target)
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from upkeep.batches import batches
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
-from upkeep.execution.supervise import Runtime, run_cell
+from upkeep.execution.job import Runtime
+from upkeep.execution.supervise import run_cell
 from upkeep.gateway.record import NotRecorded
+from upkeep.jobs import Cell
 from upkeep.published import standing
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ import msgspec
 
 from upkeep.contract import DatasetCard, Document, Gold, Pair, Probe, Round
 from upkeep.errors import UpkeepError
-from upkeep.validate import Answers
+from upkeep.scope import Answers
 
 MIN_PROBES = 64
 """Streams are packed together until a round has so many probes."""
@@ -53,6 +53,11 @@ class Corpus:
             for i, q, s, p, x, o, f in _rows(folder, "probes", *columns)
         ]
         return cls(folder, documents, probes)
+
+    def after(self, cutoff: Mapping[str, int]) -> Corpus:
+        """The same with those probes alone that are asked at a stream's position of `cutoff` or later."""
+        kept = [probe for probe in self.probes if probe.position >= cutoff.get(probe.stream, 0)]
+        return replace(self, probes=kept) if cutoff else self
 
     @functools.cached_property
     def streams(self) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,16 +19,34 @@ import msgspec
 
 from upkeep.contract import CellDescription, Resources, Role
 from upkeep.errors import UpkeepError
-from upkeep.execution.runtimes import Handle, Launch, Prepared
-from upkeep.gateway.cells import SOCKET
+from upkeep.execution.handle import Handle
+from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.gateway.record import Replies
+from upkeep.gateway.upstream import SOCKET
 from upkeep.machine.scratch import Scratch, place_for_socket
 
+ADAPTER = "adapter"
+"""What the folders of adapters are among a container's inputs, before their numbers."""
 POLL_S = 0.02
 LOSS_S = 5.0
 """How long an engine whose cell has failed may take to end, if it is to be blamed."""
 END_S = 20.0
 """What an engine is given to end by itself."""
+
+
+def inputs_of(weights: Path | None, adapters: Sequence[Path]) -> dict[str, Path]:
+    """What of a model a container is given, by name.
+
+    Args:
+        weights: None where a package of the image carries them.
+    """
+    given = {} if weights is None else {"model": weights}
+    return given | {f"{ADAPTER}{number}": path for number, path in enumerate(adapters)}
+
+
+def adapters_in(paths: Mapping[str, str]) -> list[str]:
+    """The adapters among what a container is given, in order."""
+    return [path for name, path in paths.items() if name.startswith(ADAPTER)]
 
 
 class Starter(Protocol):
@@ -57,11 +75,14 @@ class Wanted:
     gpus: int
     module: str = "upkeep.serving.serve"
     """What serves it."""
+    adapters: tuple[Path, ...] = ()
+    """On the weights, in the order in which they were trained."""
 
     def same_engine(self, other: Wanted) -> bool:
         """Whether one engine serves both."""
         mine, yours = self.description, other.description
-        ours, theirs = (self.image, self.module, self.weights), (other.image, other.module, other.weights)
+        ours = (self.image, self.module, self.weights, self.adapters)
+        theirs = (other.image, other.module, other.weights, other.adapters)
         return (mine.engine, mine.model_spec, *ours) == (yours.engine, yours.model_spec, *theirs)
 
 
@@ -147,6 +168,10 @@ class SharedEngine:
             self._start(wanted, given_up)
         return self._output
 
+    def release(self) -> None:
+        """End the engine, which nobody asks for some time: what it holds of the machine is free then."""
+        self._stop()
+
     def _ended(self) -> bool:
         return self._handle is None or self._handle.poll() is not None
 
@@ -167,9 +192,12 @@ class SharedEngine:
         place = self._runtime.path_of("output", self._output)
         cell = self._scratch / f"cell-{self._starts}"
         cell.mkdir(mode=0o755)
+        given = inputs_of(wanted.weights, wanted.adapters)
+        paths = {name: self._runtime.path_of(name, path) for name, path in given.items()}
         description = msgspec.structs.replace(
             wanted.description,
-            model_path=None if wanted.weights is None else self._runtime.path_of("model", wanted.weights),
+            model_path=paths.get("model"),
+            adapters=adapters_in(paths),
             output=place,
             socket=f"{place}/{SOCKET}",
         )
@@ -180,7 +208,7 @@ class SharedEngine:
             self.prepared,
             Launch(
                 name=self.name,
-                inputs={"cell": cell} | ({} if wanted.weights is None else {"model": wanted.weights}),
+                inputs={"cell": cell} | given,
                 output=self._output,
                 log=self.log,
                 resources=wanted.resources,

@@ -19,10 +19,10 @@ import msgspec
 from upkeep.contract import MAX_LINE_BYTES, Resources
 from upkeep.errors import Kind, UpkeepError
 from upkeep.execution.collected import Collected
+from upkeep.execution.handle import Handle
 from upkeep.execution.rounds import Task
-from upkeep.execution.runtimes import Handle
 from upkeep.files import kind_of_file, open_regular
-from upkeep.validate import excerpt, overlong, torn
+from upkeep.lines import excerpt, overlong, torn
 
 POLL_S = 0.01
 MEASURE_S = 2.0
@@ -122,8 +122,9 @@ class Tail:
         self.place += len(block)
         self._hash.update(block)
         *lines, self._rest = (self._rest + block).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            raise overlong().fault.error(f"{self.path}:{self.lines + len(lines) + 1}")
+        for number, line in enumerate((*lines, self._rest), self.lines + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise overlong().fault.error(f"{self.path}:{number}")
         self.lines += len(lines)
         return [line + b"\n" for line in lines]
 

@@ -10,14 +10,16 @@ from typing import Protocol
 
 import msgspec
 
-from upkeep.catalog import Catalog, Job
+from upkeep.catalog import Catalog
 from upkeep.contract import Attempt, Reported, Role, Served
 from upkeep.errors import UpkeepError
 from upkeep.execution.runtimes import Prepared
 from upkeep.execution.share import SharedEngine, Wanted
-from upkeep.gateway.cells import Gateway, Tally
+from upkeep.gateway.cells import Gateway
 from upkeep.gateway.endpoints.record import measured
 from upkeep.gateway.record import Asking, NotRecorded
+from upkeep.gateway.upstream import Tally
+from upkeep.jobs import Job
 from upkeep.layout import Layout
 from upkeep.machine.gpus import require_gpus
 
@@ -91,6 +93,8 @@ class ToEngine:
     parts: dict[str, str]
     ask: Asking
     engine: SharedEngine
+    release: bool = False
+    """Whether the engine ends when the container has done with it, though the container goes on."""
     tally: Tally = field(default_factory=Tally)
     prepared: Prepared | None = None
     """What it was loaded in, if it was."""
@@ -106,7 +110,8 @@ class ToEngine:
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
         replies = self.engine.replies(Layout(self.catalog.results).record, self.parts, self.model)
-        gateway = Gateway(self.role, replies, self._load, fresh=self.ask == "everything")
+        left = self.engine.release if self.release else None
+        gateway = Gateway(self.role, replies, self._load, fresh=self.ask == "everything", left=left)
         self.tally = gateway.tally
         if replies.ready() is None or self.ask == "everything":
             self._load()  # it takes long, and is no part of what the container is waited for

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.cell.lockstep import split_reasoning
 from upkeep.contract import ModelSpec, Sampling
@@ -16,6 +16,7 @@ from upkeep.gateway import prompts
 from upkeep.gateway.engines import reader_parts
 from upkeep.gateway.record import EngineRecord, Replies, engines, key_of
 from upkeep.integrity import Missing
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 _FINISHED = msgspec.msgpack.Decoder(wire.Finished)
@@ -65,7 +66,7 @@ class Calls:
         if self.records is None:
             return _of_endpoint(self._catalog, self._cell.model, self._spec, bytes.fromhex(key))
         for engine in self.records.holding(bytes.fromhex(key)):
-            own = "" if engine.engine == self.records.own else ", not the engine that answers this cell now"
+            own = "" if engine.engine in self.records.own else ", not the engine that answers this cell now"
             source = f"engine {engine.engine[:16]} ({engine.model}{own})"
             return _of_engine(self.records.replies(engine), source, self._spec, bytes.fromhex(key))
         return None
@@ -80,13 +81,12 @@ class Records:
     def __init__(self, catalog: Catalog, cell: Cell) -> None:
         self._record = Layout(catalog.results).record
         try:
-            parts = reader_parts(catalog, cell)
+            self.own = set(map(digest, reader_parts(catalog, cell)))
+            """The engines that answer the cell as things are now; none where nobody can tell, for want of weights."""
         except Missing:
-            parts = None  # without the weights nobody can tell
-        self.own = None if parts is None else digest(parts)
-        """The engine that answers the cell as things are now; None where nobody can tell."""
+            self.own = set()
         self.known = sorted(
-            engines(self._record), key=lambda one: (one.engine != self.own, one.model != cell.model, one.engine)
+            engines(self._record), key=lambda one: (one.engine not in self.own, one.model != cell.model, one.engine)
         )
         self._opened: dict[str, Replies] = {}
 

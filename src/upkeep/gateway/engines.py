@@ -5,19 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from upkeep import weights
-from upkeep.catalog import Catalog, Cell, Job
+from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, Resources, Role
 from upkeep.fields import MODEL, plain
-from upkeep.identity import EMBEDDER_CODE, ENGINE_CODE, engine_settings, meaning, tree
+from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, engine_settings, meaning, tree
 from upkeep.images.environments import requirement_locks
 from upkeep.images.locks import read_lock
+from upkeep.jobs import Cell, Job
 
 PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
 """What computes vectors."""
 
 
-def engine_parts(catalog: Catalog, dataset: str, model: str, settings: EngineSettings) -> dict[str, str]:
-    """What determines a model's replies, by name; a trained one is that of a dataset.
+def engine_parts(
+    catalog: Catalog, dataset: str, model: str, settings: EngineSettings, member: str = ""
+) -> dict[str, str]:
+    """What determines a model's replies, by name; a trained one is that of a dataset, of a set it is a member.
 
     Weights with tokenizer and template, what the card says of reading and decoding, the engine with its locked packages
     and its settings, the kind of device, and the meaning of our code between (comments and docstrings are no part of
@@ -26,9 +29,10 @@ def engine_parts(catalog: Catalog, dataset: str, model: str, settings: EngineSet
     Raises:
         UpkeepError: the weights are not there, or not what was taken in.
     """
-    spec, found = weights.find(catalog, model, dataset)
+    spec, found = weights.find(catalog, model, dataset, member)
     fields = msgspec.to_builtins(spec)
     told = {name: fields[name] for name, kind in MODEL.items() if kind == "in" and name != "sampling"}
+    code = ENGINE_CODE if not found.adapters else (*ENGINE_CODE, *ADAPTER_CODE)
     fixed = msgspec.to_builtins(settings)
     engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}
     if not spec.gpus:
@@ -40,11 +44,11 @@ def engine_parts(catalog: Catalog, dataset: str, model: str, settings: EngineSet
         "engine": plain(engine),
         "device": "gpu" if spec.gpus else "cpu",
         "packages": tree(catalog, "containers/base", f"containers/{image}"),
-        "code": meaning(catalog, ENGINE_CODE),
+        "code": meaning(catalog, code),
     }
 
 
-def served_parts(catalog: Catalog, job: Job, role: Role, model: str) -> dict[str, str]:
+def served_parts(catalog: Catalog, job: Job, role: Role, model: str, member: str = "") -> dict[str, str]:
     """What determines what a model in a role of a job says, by name.
 
     Raises:
@@ -52,16 +56,23 @@ def served_parts(catalog: Catalog, job: Job, role: Role, model: str) -> dict[str
     """
     if role == "embedder":
         return embedder_parts(catalog, job, model)
-    return engine_parts(catalog, job.dataset, model, engine_settings(catalog, job, model))
+    return engine_parts(catalog, job.dataset, model, engine_settings(catalog, job, model), member)
 
 
-def reader_parts(catalog: Catalog, cell: Cell) -> dict[str, str] | None:
-    """What determines the replies of a cell's model, by name; None where no engine of the suite's serves it.
+def reader_parts(catalog: Catalog, cell: Cell) -> list[dict[str, str]]:
+    """What determines the replies of a cell's model, by name, for each member of it where it is a set; none where no
+    engine of the suite's serves it.
 
     Raises:
         Missing: its weights are not here.
     """
-    return served_parts(catalog, cell, "reader", cell.model) if catalog.engine(cell.model) is not None else None
+    return all_parts(catalog, cell, "reader", cell.model) if catalog.engine(cell.model) is not None else []
+
+
+def all_parts(catalog: Catalog, job: Job, role: Role, model: str) -> list[dict[str, str]]:
+    """As `served_parts`, for each member of a model that is a set."""
+    names = weights.members(catalog, model, job.dataset) if role == "reader" else [""]
+    return [served_parts(catalog, job, role, model, member) for member in names]
 
 
 def embedder_resources(catalog: Catalog, job: Job, embedder: str) -> Resources:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from upkeep.catalog import Catalog, Cell, TrainedModel
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, write_atomically
-from upkeep.gateway.engines import reader_parts, served_parts
+from upkeep.gateway.engines import all_parts, reader_parts
 from upkeep.gateway.record import Replies, engines
 from upkeep.gateway.why import why as of_predictions
 from upkeep.integrity import Missing
+from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
 from upkeep.published import predictions
 
@@ -48,20 +49,24 @@ def why(catalog: Catalog, name: str, probe: str | None = None) -> Iterator[str]:
     """
     cell = Cell.parse(name)
     catalog.check(cell)
-    wanted = reader_parts(catalog, cell)
-    if wanted is None:
+    readers = reader_parts(catalog, cell)
+    if not readers:
         raise UpkeepError(
             "no engine of the suite answers this cell",
             where=name,
             expected="a model of the suite's own engines; what an endpoint answers is kept by the request alone",
         )
     record = Layout(catalog.results).record
-    known = engines(record)
-    replies = Replies(record, wanted, cell.model)
+    for wanted in readers:
+        yield from _why_of_engine(record, wanted, cell.model)
+    if probe is not None:
+        yield from _why_of(catalog, cell, probe)
+
+
+def _why_of_engine(record: Path, wanted: dict[str, str], model: str) -> Iterator[str]:
+    known, replies = engines(record), Replies(record, wanted, model)
     if any(one.engine == replies.engine for one in known):
         yield f"answered by {replies.engine}: {len(replies):,} entries"
-        if probe is not None:
-            yield from _why_of(catalog, cell, probe)
         return
     yield f"no reply of the engine {replies.engine} is on record"
     if known:
@@ -70,8 +75,6 @@ def why(catalog: Catalog, name: str, probe: str | None = None) -> Iterator[str]:
         for part, value in wanted.items():
             if near.parts.get(part) != value:
                 yield f"  {part}: {near.parts.get(part)} on record, {value} now"
-    if probe is not None:
-        yield from _why_of(catalog, cell, probe)
 
 
 def _why_of(catalog: Catalog, cell: Cell, probe: str) -> Iterator[str]:
@@ -169,14 +172,16 @@ def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
     record, unknown = Layout(catalog.results).record, set[str]()
     found = {one.engine for one in engines(record) if "endpoint" in one.parts}  # paid for: in use, whoever asks
     cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
-    # Datasets make no other engine; trained models differ by dataset.
-    kinds = {(c.method, c.variant, c.model, c.dataset if TrainedModel.parse(c.model) else ""): c for c in sorted(cells)}
-    for cell in kinds.values():
-        for role, model in catalog.asked(cell).items():
+    # Datasets make no other engine, unless a model is trained on what it is asked about.
+    kinds = {(c.method, c.variant, c.model, *map(str, catalog.trainings_of(c))): c for c in sorted(cells)}
+    jobs: list[Job] = list(kinds.values())
+    jobs += dict.fromkeys(training for cell in kinds.values() for training in catalog.trainings_of(cell))
+    for job in jobs:
+        for role, model in catalog.asked(job).items():
             if catalog.engine(model) is None:
                 continue
             try:
-                found.add(digest(served_parts(catalog, cell, role, model)))
+                found.update(map(digest, all_parts(catalog, job, role, model)))
             except Missing:
                 unknown.add(model)
     return found, unknown

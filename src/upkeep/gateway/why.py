@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.contract import Prediction
 from upkeep.gateway import prompts
 from upkeep.gateway.calls import Records, decoded
 from upkeep.gateway.record import Replies
+from upkeep.jobs import Cell
 from upkeep.text import printable
 
 AROUND = 60
@@ -49,11 +50,11 @@ def why(catalog: Catalog, cell: Cell, predictions: Sequence[Prediction]) -> Iter
                 yield f"{name}: no request with the key {key.hex()[:16]} is on record"
                 continue
             replies = records.replies(engine)
-            own = "the engine that answers this cell" if engine.engine == records.own else "another engine"
+            own = "the engine that answers this cell" if engine.engine in records.own else "another engine"
             state = "recorded" if replies.get(key) is not None else "asked, and without a reply,"
             yield f"{name}: {state} by {engine.engine[:16]} ({engine.model}), {own}"
             known += _kept(replies, name, key)
-    own_engine = next((one for one in records.known if one.engine == records.own), None)
+    own_engine = next((one for one in records.known if one.engine in records.own), None)
     if own_engine is not None:
         yield from _missed(records.replies(own_engine), str(cell), known)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import polars as pl
 from msgspec import Struct
 
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.contract import Count, Fingerprint, Manifest, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular, write_atomically
@@ -24,6 +24,7 @@ from upkeep.grading.key import Key, canonical_answers
 from upkeep.grading.reading import read_answer
 from upkeep.identity import meaning
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 CODE = ("grading/graded.py", "grading/key.py", "grading/matching.py", "grading/reading.py")
@@ -37,16 +38,24 @@ VERDICTS = {
     "canonical": pl.String,
     "parse": pl.String,
     "right": pl.Boolean,
+    "exact": pl.Boolean,
     "outdated": pl.Boolean,
     "failed": pl.Boolean,
     "rank": pl.Int32,
+    "prompt_tokens": pl.Int64,
+    "completion_tokens": pl.Int64,
 }
 """`results/graded/<cell>/verdicts.parquet`: one row for each probe and trial, in the order of the key.
 
 `answer` is what was read from the response, `canonical` the same as it is compared, both null where there is none;
-`parse` is how it was read (`reading.Parse`); `outdated`, right before and not now; `failed`, no response for an error;
-`rank` is that of the gold chunk among the retrieved ones, null where it is not among them.
+`parse` is how it was read (`reading.Parse`); `exact`, right and nothing besides, where an equivalence takes an answer
+among other words; `outdated`, right before and not now; `failed`, no response for an error; `rank` is that of the gold
+chunk among the retrieved ones, null where it is not among them; the tokens are those of all calls of a model behind the
+answer (`contract.Usage`), null where there is no prediction.
 """
+
+READ = ("probe_id", "trial", "answer", "parse", "failed", "rank", "prompt_tokens", "completion_tokens")
+"""Those of VERDICTS that a prediction says by itself, without the answer key."""
 
 _BLOCK = 1 << 16
 """Bytes of predictions that are decoded at once: few enough to stay in a processor's cache."""
@@ -72,14 +81,26 @@ class Graded:
     retrieved: int
     """The most documents that any prediction retrieved; 0 for a method without retrieval."""
 
+    def among(self, key: Key) -> Graded:
+        """Those of a key's probes alone: another cell may have been asked fewer (`Manifest.cutoff`)."""
+        asked = pl.col("probe_id").is_in(key.probes["probe_id"].implode())
+        return (
+            self if len(key.probes) == self.rows["probe_id"].n_unique() else replace(self, rows=self.rows.filter(asked))
+        )
+
     def with_key(self, key: Key, trials: int) -> pl.DataFrame:
         """VERDICTS beside the columns of `Key.probes` but for the options, in the same order."""
-        return _expected(key, trials).drop("options").hstack(self.rows.drop("probe_id", "trial"))
+        return _expected(key, trials).drop("options", "stream").hstack(self.rows.drop("probe_id", "trial"))
 
 
 class _Hit(Struct, gc=False):
     id: str
     rank: int
+
+
+class _Usage(Struct, gc=False):
+    prompt: int
+    completion: int
 
 
 class _Line(Struct, gc=False):
@@ -90,6 +111,7 @@ class _Line(Struct, gc=False):
     response: str | None
     error: str | None
     retrieved: list[_Hit]
+    usage: _Usage
 
 
 # ---------------------------------------------------------------- kept by cell
@@ -100,7 +122,7 @@ def graded(catalog: Catalog, cell: Cell, manifest: Manifest, key: Key) -> Graded
 
     Args:
         manifest: the cell's, verified.
-        key: the answer key of its dataset.
+        key: the answer key of its dataset, of the probes that it was asked (`Key.after`).
 
     Raises:
         UpkeepError: the cell's manifest and its files, or these and the dataset, do not agree.
@@ -164,14 +186,13 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
     """Read a published cell's predictions in one pass, hashing as it goes, and the answer in each response.
 
     Returns:
-        A frame of probe_id, trial, answer, parse, failed and rank, and the most documents that any prediction
-        retrieved.
+        A frame of READ, and the most documents that any prediction retrieved.
 
     Raises:
         UpkeepError: the file is not there or not the one that the manifest describes, or a line is no prediction.
     """
     path, wanted = folder / "predictions.jsonl", _fingerprint(manifest, folder)
-    columns: dict[str, list[object]] = {name: [] for name in ("probe_id", "trial", "answer", "parse", "failed", "rank")}
+    columns: dict[str, list[object]] = {name: [] for name in READ}
     values, forms, most = list(columns.values()), key.forms(), 0
     for record in _lines(path, wanted):
         # A prediction for an unknown probe is told apart by `grade`.
@@ -181,7 +202,8 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
         if record.response is not None and not failed:
             answer, parse = read_answer(record.response, form, options, key.marker)
         rank = _rank(record.retrieved, key.gold_chunk.get(record.probe_id))
-        row = (record.probe_id, record.trial, answer, parse, failed, rank)
+        usage = record.usage
+        row = (record.probe_id, record.trial, answer, parse, failed, rank, usage.prompt, usage.completion)
         for column, value in zip(values, row, strict=True):
             column.append(value)
         most = max(most, len(record.retrieved))
@@ -264,10 +286,12 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     given = predictions.with_columns(answer=pl.when(~pl.col("failed")).then("answer"))
     rows = expected.join(given, on=keys, how="left", maintain_order="left")
     rows = rows.with_columns(canonical=canonical_answers(rows, key.equivalence))
-    right = _matches(rows, key.accepted, key)
+    within = key.equivalence.within
+    right = _matches(rows, key.accepted, within=within)
     return rows.with_columns(
         right=right,
-        outdated=_matches(rows, key.outdated, key) & ~right,
+        exact=_matches(rows, key.accepted, within=False) if within else right,
+        outdated=_matches(rows, key.outdated, within=within) & ~right,
         parse=pl.col("parse").fill_null("none"),
         failed=pl.col("failed").fill_null(value=True),
     ).select(pl.col(name).cast(kind) for name, kind in VERDICTS.items())
@@ -277,12 +301,12 @@ def _expected(key: Key, trials: int) -> pl.DataFrame:
     return key.probes.join(pl.DataFrame({"trial": pl.int_range(trials, dtype=pl.Int32, eager=True)}), how="cross")
 
 
-def _matches(rows: pl.DataFrame, answers: pl.DataFrame, key: Key) -> pl.Series:
-    """Whether each answer is one of those listed for its probe, or names one of them."""
+def _matches(rows: pl.DataFrame, answers: pl.DataFrame, *, within: bool) -> pl.Series:
+    """Whether each answer is one of those listed for its probe, or, `within`, names one of them."""
     listed = answers.rename({"answer": "listed"})
     pairs = rows.select("probe_id", "canonical", "form").with_row_index("row").join(listed, on="probe_id")
     hit = pl.col("canonical") == pl.col("listed")
-    if key.equivalence.within:
+    if within:
         named = pl.format(" {} ", "canonical").str.contains(pl.format(" {} ", "listed"), literal=True)
         hit |= (pl.col("form") == "short") & named
     found = pairs.filter(hit & (pl.col("listed") != ""))["row"].unique()

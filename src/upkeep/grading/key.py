@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +15,7 @@ from upkeep.grading.matching import Equivalence, canonical
 from upkeep.grading.matching import equivalence as named
 from upkeep.integrity import NOTHING_KNOWN, Hashes
 from upkeep.layout import Layout
+from upkeep.normal_form import check_subsets
 
 GRADED_ON = ("probes", "answers", "outdated", "evidence")
 """The parts of a dataset's content that verdicts depend on (`DatasetCard.content`); slices are for scores alone."""
@@ -25,7 +26,9 @@ class Key:
     """A dataset's answer key."""
 
     probes: pl.DataFrame
-    """probe_id, question_id, position, form, options, phase, slice_*, has_evidence: one row a probe."""
+    """probe_id, question_id, stream, position, form, options, phase, slice_*, has_evidence, has_outdated,
+    arrived_tokens: one row a probe. `has_outdated` is whether the key lists answers that were right before;
+    `arrived_tokens` are those of the stream's documents up to the probe's position, by the dataset's tokenizer."""
     accepted: pl.DataFrame
     """probe_id, answer: every accepted answer in canonical form, each once."""
     outdated: pl.DataFrame
@@ -38,6 +41,14 @@ class Key:
     made_of: Mapping[str, str]
     """What decides all of this: parts of the dataset by their hashes, the equivalence, the marker."""
 
+    def after(self, cutoff: Mapping[str, int]) -> Key:
+        """The same for a cell that was asked about each stream of `cutoff` at that position or later alone
+        (`Manifest.cutoff`)."""
+        if not cutoff:
+            return self
+        first = pl.col("stream").replace_strict(dict(cutoff), default=0, return_dtype=pl.Int32)
+        return replace(self, probes=self.probes.filter(pl.col("position") >= first))
+
     def forms(self) -> dict[str, tuple[Form, Sequence[str] | None]]:
         """probe_id -> the form of its answer, and its options."""
         return {name: (form, options) for name, form, options in self.probes["probe_id", "form", "options"].iter_rows()}
@@ -48,7 +59,8 @@ def read_key(catalog: Catalog, dataset: str) -> Key:
 
     Raises:
         Missing, Damaged: the dataset is not there, or not what was built.
-        UpkeepError: its card names an equivalence or a prompt that there is not, or the prompt's card is wrong.
+        UpkeepError: its card names an equivalence or a prompt that there is not, the prompt's card is wrong, or slices
+            share a value.
     """
     spec = catalog.dataset(dataset)
     folder = Layout(catalog.results).dataset(dataset)
@@ -64,6 +76,7 @@ def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING
     """
     card, equal = inputs.verify_dataset(folder, hashes), named(equivalence)
     gold, probes = pl.read_parquet(folder / "gold.parquet"), pl.read_parquet(folder / "probes.parquet")
+    check_subsets(gold, folder / "gold.parquet")
     made_of = {"equivalence": equivalence, "marker": marker, **{part: card.content[part] for part in GRADED_ON}}
 
     def column(name: str) -> pl.DataFrame:
@@ -75,12 +88,20 @@ def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING
     evident = gold.filter(pl.col("evidence").list.len() > 0).select("probe_id", pl.col("evidence").list.last())
     slices = [name for name in gold.columns if name.startswith("slice_")]
     return Key(
-        probes=probes.select("probe_id", "question_id", "position", "form", "options").join(
-            gold.select("probe_id", "phase", *slices, has_evidence=pl.col("evidence").list.len() > 0),
+        probes=probes.select("probe_id", "question_id", "stream", "position", "form", "options")
+        .join(
+            gold.select(
+                "probe_id",
+                "phase",
+                *slices,
+                has_evidence=pl.col("evidence").list.len() > 0,
+                has_outdated=pl.col("outdated").list.len() > 0,
+            ),
             on="probe_id",
             how="left",
             maintain_order="left",
-        ),
+        )
+        .with_columns(arrived_tokens=_arrived(probes, folder)),
         accepted=column("answers"),
         outdated=column("outdated"),
         gold_chunk=dict(evident.iter_rows()),
@@ -88,6 +109,16 @@ def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING
         marker=marker,
         made_of=made_of,
     )
+
+
+def _arrived(probes: pl.DataFrame, folder: Path) -> pl.Series:
+    """Tokens of the documents of each probe's stream that have arrived when it is asked."""
+    documents = pl.read_parquet(folder / "documents.parquet", columns=["stream", "position", "tokens"])
+    place = (pl.col("stream"), pl.col("position").cast(pl.Int32))
+    so_far = pl.col("tokens").cast(pl.Int64).cum_sum().over("stream")
+    arrived = documents.sort("stream", "position").select(*place, so_far)
+    asked = probes.select(*place).join(arrived, on=["stream", "position"], how="left", maintain_order="left")
+    return asked["tokens"].fill_null(0)
 
 
 def canonical_answers(rows: pl.DataFrame, equal: Equivalence) -> pl.Series:

@@ -6,22 +6,32 @@ import functools
 import io
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from upkeep import inputs
-from upkeep.catalog import Catalog, Cell
-from upkeep.contract import DatasetCard, DatasetSpec, Fingerprint, Sealed, Sha256
+from upkeep.card_numbers import numbers, places
+from upkeep.catalog import Catalog
+from upkeep.contract import DatasetCard, Fingerprint, Manifest, Sealed, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.fields import plain
-from upkeep.files import digest, write_atomically
-from upkeep.grading.graded import graded
-from upkeep.grading.key import GRADED_ON, Key, read_key
-from upkeep.grading.score import SCORE_SCHEMA, identify, score_cell, tidy
+from upkeep.files import digest, remove, write_atomically
+from upkeep.grading import counted
+from upkeep.grading.dataset_scores import score_dataset
+from upkeep.grading.graded import Graded, graded
+from upkeep.grading.key import GRADED_ON, read_key
+from upkeep.grading.metric_families import code_of, family_of, second_of
+from upkeep.grading.metrics import Family, Second
+from upkeep.grading.resampling import Draws, Floats
+from upkeep.grading.score import SCORE_SCHEMA, Identity, Scored, identify, score_cell
 from upkeep.identity import tree
 from upkeep.integrity import Damaged, Missing, Stale, fingerprint, read_sealed, verify_files, write_sealed
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import Standing, standing
 
@@ -31,9 +41,14 @@ class ScoresRecord(Sealed, frozen=True, kw_only=True):
 
     suite: str
     made_of: dict[str, Sha256]
-    """What decides the scores, by name: each cell and dataset that counts, with what tables call it; the code."""
+    """What decides the scores, by name: each cell that counts, with what tables call it; each dataset that counts, with
+    its metrics; the code."""
     refused: dict[str, str]
     """Cells and datasets that are there and do not count, with the reason of each."""
+    lacking: dict[str, dict[str, str]]
+    """Cell -> metric -> why it has no score, where that is for want of a second cell."""
+    resamples: dict[str, Fingerprint]
+    """Cell -> the file of its scores on resamples of the questions."""
     files: dict[str, Fingerprint]
 
 
@@ -47,7 +62,8 @@ class Basis:
     @cached_property
     def cells(self) -> dict[Cell, Standing]:
         """Every cell of the suite, in its order."""
-        return {cell: standing(self.catalog, cell) for cell in self.catalog.cells(self.catalog.suite(self.suite))}
+        with self.catalog.hashes.at_once():
+            return {cell: standing(self.catalog, cell) for cell in self.catalog.cells(self.catalog.suite(self.suite))}
 
     @cached_property
     def datasets(self) -> dict[str, DatasetCard | UpkeepError]:
@@ -67,18 +83,58 @@ class Basis:
         datasets = {name: found for name, found in self.datasets.items() if not isinstance(found, Missing)}
         return {name: found for name, found in (datasets | cells).items() if isinstance(found, UpkeepError)}
 
+    @cached_property
+    def joined(self) -> list[str]:
+        """Datasets that the suite's papers print the sums of, by their names joined by `+`."""
+        return counted.joined(self.catalog, self.catalog.suite(self.suite).papers)
+
     def made_of(self) -> dict[str, str]:
         """`ScoresRecord.made_of`."""
-        parts: dict[str, object] = {name: str(error) for name, error in self.refused.items()}
+        parts: dict[str, Any] = {name: str(error) for name, error in self.refused.items()}
         for name, card in self.datasets.items():
             if isinstance(card, DatasetCard):
-                graded_on = [card.content[part] for part in (*GRADED_ON, "slices")]
-                parts[name] = [graded_on, plain(self.catalog.dataset(name))]
+                graded_on = [card.content[part] for part in (*GRADED_ON, "slices", "documents")]
+                parts[name] = [
+                    graded_on,
+                    card.provenance,
+                    plain(self.catalog.dataset(name)),
+                    code_of(self.catalog, name),
+                    numbers(card),
+                    self._printed(name),
+                ]
         for cell, found in self.cells.items():
             if found.manifest:
-                parts[str(cell)] = [found.manifest.seal, plain(identify(self.catalog, cell))]
+                parts[str(cell)] = [found.manifest.seal, plain(self.identify(cell))]
+        parts["sums"] = self.joined
         parts["code"] = tree(self.catalog, "src/upkeep/grading")
         return {name: digest(part) for name, part in sorted(parts.items())}
+
+    def identify(self, cell: Cell) -> Identity:
+        """What tables call a cell."""
+        card = self.datasets[cell.dataset]
+        return identify(self.catalog, cell, card if isinstance(card, DatasetCard) else None)
+
+    def _printed(self, dataset: str) -> object:
+        """Where its paper prints a dataset's numbers; where they cannot be read, why."""
+        try:
+            return places(self.catalog.dataset(dataset), self.catalog.root / "papers")
+        except UpkeepError as error:
+            return str(error)
+
+    def seconds(self, family: Family, cell: Cell) -> dict[Second, tuple[Cell, str]]:
+        """The cells that a cell's metrics set beside it, each with why it cannot be; empty where it can."""
+        named = {second: other for second, _ in family.of_two if (other := second_of(second, cell)) is not None}
+        return {second: (other, self._unfit(cell, other)) for second, other in named.items()}
+
+    def _unfit(self, cell: Cell, other: Cell) -> str:
+        own, found = self.cells[cell].manifest, self.cells.get(other)
+        if found is None:
+            return "not in this suite"
+        if found.manifest is None:
+            return "not run" if found.problem is None else found.problem.problem
+        if own is not None and own.trials != found.manifest.trials:
+            return f"asked {found.manifest.trials} times, and not {own.trials}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -90,46 +146,150 @@ class Scores:
     basis: Basis
     refused: Mapping[str, str]
     """Cells and datasets that are there and do not count, with the reason of each."""
+    lacking: Mapping[str, Mapping[str, str]]
+    """Cell -> metric -> why it has no score, where that is for want of a second cell."""
+
+    def resamples(self, cell: str) -> Floats:
+        """A cell's scores on resamples of its dataset's questions: (its rows in `table`, RESAMPLES)."""
+        found: Floats = np.load(Layout(self.basis.catalog.results).resamples(cell), mmap_mode="r")
+        return found
+
+    def alike(self) -> list[tuple[str, str]]:
+        """Cells that no table can tell apart: each with the first one of its names and settings."""
+        names = ["label", "model", "method", "supervision", "setting", "dataset", "dataset_id", "subset", "metric"]
+        rows = self.table.filter(pl.col("cell") != "")
+        twice = rows.group_by(names, maintain_order=True).agg("cell").filter(pl.col("cell").list.len() > 1)
+        pairs = ((found[0], other) for found in twice["cell"].to_list() for other in found[1:])
+        return list(dict.fromkeys(pairs))
 
 
 def score_suite(catalog: Catalog, suite: str) -> Scores:
     """Score every cell that counts and describe every built dataset, and write `scores.parquet` with its record.
 
     Cells that have not been run have no rows. One that is damaged, or was made with other code, data or settings than
-    are here now, has none either; the reason is printed, and kept in the record for the report. What has not changed
-    since these results were last scored keeps its rows.
+    are here now, has none either; the reason is printed, and kept in the record for the report. A metric that sets a
+    second cell beside the first has no row where that one does not count. What has not changed since these results were
+    last scored keeps its rows.
     """
     basis, layout = Basis(catalog, suite), Layout(catalog.results)
-    refused, made_of, kept = dict(basis.refused), basis.made_of(), _Kept.read(catalog)
-    parts: list[pl.DataFrame] = [pl.DataFrame(schema=SCORE_SCHEMA)]
-    keys = functools.lru_cache(maxsize=1)(functools.partial(read_key, catalog))  # the rows are in order of datasets
+    work = _Work(basis, basis.made_of(), _Kept.read(catalog), dict(basis.refused))
     for name, card in basis.datasets.items():
-        if not isinstance(card, DatasetCard):
-            continue
-        spec, rows = catalog.dataset(name), kept.rows(name, made_of)
-        parts.append(score_dataset(name, spec, keys(name)) if rows is None else rows)
-        for cell, manifest in ((cell, found.manifest) for cell, found in basis.cells.items() if cell.dataset == name):
-            if manifest is None:
-                continue
-            if (rows := kept.rows(str(cell), made_of, name)) is None:
-                try:
-                    verdicts = graded(catalog, cell, manifest, keys(name))
-                    rows = score_cell(verdicts, manifest, cell, identify(catalog, cell), keys(name), spec)
-                except UpkeepError as error:
-                    refused[str(cell)] = error
-                    continue
-            parts.append(rows)
-    for name, reason in refused.items():
+        if isinstance(card, DatasetCard):
+            work.score(name, card)
+    for name, reason in work.refused.items():
         print(f"refused {name}: {reason}", file=sys.stderr)
-    reasons = {name: reason.problem for name, reason in refused.items()}
-    table = pl.concat(parts)
+    refused = {name: reason.problem for name, reason in work.refused.items()}
+    table = pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), *work.parts])
+    table = pl.concat([table, counted.sums(table, basis.joined)])
     content = io.BytesIO()
     table.write_parquet(content)
     write_atomically(layout.scores, content.getbuffer())
     files = {layout.scores.name: fingerprint(layout.scores)}
-    record = ScoresRecord(suite=suite, made_of=made_of, refused=reasons, files=files)
+    record = ScoresRecord(
+        suite=suite,
+        made_of=work.made_of,
+        refused=refused,
+        lacking=work.lacking,
+        resamples=work.resampled,
+        files=files,
+    )
     write_sealed(layout.scores_record, record)
-    return Scores(table, basis, reasons)
+    for cell in work.kept.resampled.keys() - work.resampled.keys():
+        remove(layout.resamples(cell))
+    return Scores(table, basis, refused, work.lacking)
+
+
+@dataclass
+class _Work:
+    """Scores as they are made, dataset by dataset."""
+
+    basis: Basis
+    made_of: dict[str, str]
+    kept: _Kept
+    refused: dict[str, UpkeepError]
+    parts: list[pl.DataFrame] = field(default_factory=list)
+    lacking: dict[str, dict[str, str]] = field(default_factory=dict)
+    resampled: dict[str, Fingerprint] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # The rows are in order of datasets, and many cells have one second cell.
+        self._key = functools.lru_cache(maxsize=1)(functools.partial(read_key, self.basis.catalog))
+        self._draws = functools.lru_cache(maxsize=1)(self._drawn)
+        self._verdicts = functools.lru_cache(maxsize=2)(self._graded)
+
+    def score(self, name: str, card: DatasetCard) -> None:
+        """A dataset and its cells."""
+        rows = self.kept.rows(name, self.made_of)
+        try:
+            family = family_of(self.basis.catalog, name)
+            if rows is None:
+                spec = self.basis.catalog.dataset(name)
+                rows = score_dataset(name, spec, card, self._key(name), self.basis.catalog.root / "papers")
+        except UpkeepError as error:
+            self.refused[name] = error
+            return
+        self.parts.append(rows)
+        for cell, found in self.basis.cells.items():
+            if cell.dataset == name and found.manifest is not None:
+                try:
+                    self._score(cell, found.manifest, family)
+                except UpkeepError as error:
+                    self.refused[str(cell)] = error
+
+    def _score(self, cell: Cell, manifest: Manifest, family: Family) -> None:
+        seconds, name = self.basis.seconds(family, cell), str(cell)
+        lacking = _lacking(family, seconds)
+        beside = [cell.dataset, *(str(other) for other, _ in seconds.values())]
+        rows = self.kept.rows(name, self.made_of, *beside)
+        whole = self.kept.whole(self.basis.catalog, name)
+        if rows is None or not whole or self.kept.lacking.get(name, {}) != lacking:
+            key = self._key(cell.dataset).after(manifest.cutoff)
+            verdicts: dict[Second, Graded] = {}
+            for second, (other, unfit) in seconds.items():
+                if not unfit:
+                    try:
+                        verdicts[second] = self._verdicts(other).among(key)
+                    except UpkeepError as error:
+                        seconds[second] = (other, error.problem)
+            lacking = _lacking(family, seconds)
+            known_as = self.basis.identify(cell)
+            draws = self._draws(cell.dataset)
+            scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts)
+            rows = scored.rows
+            self.resampled[name] = _write_resamples(Layout(self.basis.catalog.results).resamples(cell), scored)
+        else:
+            self.resampled[name] = self.kept.resampled[name]
+        self.parts.append(rows)
+        if lacking:
+            self.lacking[name] = lacking
+
+    def _drawn(self, dataset: str) -> Draws:
+        return Draws(dataset, self._key(dataset).probes["question_id"].unique())
+
+    def _graded(self, cell: Cell) -> Graded:
+        manifest = self.basis.cells[cell].manifest
+        assert manifest is not None
+        return graded(self.basis.catalog, cell, manifest, self._key(cell.dataset).after(manifest.cutoff))
+
+
+def _write_resamples(path: Path, scored: Scored) -> Fingerprint:
+    content = io.BytesIO()
+    np.save(content, scored.resamples.astype(np.float32), allow_pickle=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        remove(path)
+    write_atomically(path, content.getbuffer())
+    return fingerprint(path)
+
+
+def _lacking(family: Family, seconds: Mapping[Second, tuple[Cell, str]]) -> dict[str, str]:
+    """Metrics that have no score for want of a second cell, with the reason."""
+    found: dict[str, str] = {}
+    for second, metrics in family.of_two:
+        other, unfit = seconds.get(second, (None, ""))
+        if unfit:
+            found |= dict.fromkeys(metrics, f"{second.name} ({other}): {unfit}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -139,6 +299,9 @@ class _Kept:
     made_of: Mapping[str, str]
     parts: Mapping[str, pl.DataFrame]
     """Rows by cell; those of datasets by their id."""
+    lacking: Mapping[str, Mapping[str, str]]
+    resampled: Mapping[str, Fingerprint]
+    """Of these cells, those whose scores on resamples are there, too."""
 
     @classmethod
     def read(cls, catalog: Catalog) -> _Kept:
@@ -149,46 +312,27 @@ class _Kept:
             verify_files(layout.scores.parent, record.files, "", catalog.hashes)
             table = pl.read_parquet(layout.scores)
         except (Missing, Damaged):  # it follows from what is there
-            return cls({}, {})
+            return cls({}, {}, {}, {})
         if dict(table.schema) != SCORE_SCHEMA:
-            return cls({}, {})
+            return cls({}, {}, {}, {})
         names = table.with_columns(name=pl.when(pl.col("cell") == "").then("dataset_id").otherwise("cell"))
         parts = names.partition_by("name", maintain_order=True, include_key=False, as_dict=True)
-        return cls(record.made_of, {str(name): rows for (name,), rows in parts.items()})
+        found = {str(name): rows for (name,), rows in parts.items()}
+        return cls(record.made_of, found, record.lacking, record.resamples)
 
     def rows(self, name: str, made_of: Mapping[str, str], *beside: str) -> pl.DataFrame | None:
         """The rows of a cell or dataset, if neither it nor what stands beside it has changed."""
         same = all(self.made_of.get(one) == made_of.get(one) for one in (name, *beside, "code"))
         return self.parts.get(name) if same else None
 
-
-def score_dataset(name: str, spec: DatasetSpec, key: Key) -> pl.DataFrame:
-    """What a dataset is made of, as scores: `question_count`, and `question_share` of each slice (Tables 7 and 9)."""
-    firsts = key.probes.unique("question_id", keep="first", maintain_order=True)
-    rows: list[dict[str, object]] = [
-        {"subset": "all", "metric": "question_count", "value": float(len(firsts)), "unit": "count"}
-    ]
-    for column in (column for column in firsts.columns if column.startswith("slice_")):
-        counts = firsts[column].drop_nulls().value_counts().sort(column)
-        rows += [
-            {
-                "subset": value,
-                "metric": "question_share",
-                "value": 100 * count / counts["count"].sum(),
-                "unit": "percent",
-            }
-            for value, count in counts.iter_rows()
-        ]
-    return tidy(
-        pl.DataFrame(rows).with_columns(
-            label=pl.lit(spec.label),
-            dataset=pl.lit(spec.stands_for or name),
-            dataset_id=pl.lit(name),
-            n=pl.lit(len(firsts)),
-            questions=pl.lit(len(firsts)),
-            trained=pl.lit(value=True),
-        )
-    )
+    def whole(self, catalog: Catalog, cell: str) -> bool:
+        """Whether a cell's scores on resamples are there as they were written."""
+        path = Layout(catalog.results).resamples(cell)
+        try:
+            verify_files(path.parent, {path.name: self.resampled[cell]}, "", catalog.hashes)
+        except (KeyError, Damaged):  # it follows from what is there
+            return False
+        return True
 
 
 def read_scores(catalog: Catalog, suite: str) -> Scores:
@@ -200,9 +344,12 @@ def read_scores(catalog: Catalog, suite: str) -> Scores:
         Stale: a cell, a dataset, a card or the code has changed since, or another suite was scored.
     """
     layout = Layout(catalog.results)
-    path, remedy = layout.scores_record, f"./upkeep score --suite {suite}"
+    path, remedy = layout.scores_record, f"./upkeep score {suite}"
     record = read_sealed(path, ScoresRecord, remedy)
     verify_files(path.parent, record.files, remedy, catalog.hashes)
+    for cell, found in record.resamples.items():
+        drawn = layout.resamples(cell)
+        verify_files(drawn.parent, {drawn.name: found}, remedy, catalog.hashes)
     if record.suite != suite:
         raise Stale("the scores of another suite", where=path, expected=suite, found=record.suite, remedy=remedy)
     basis = Basis(catalog, suite)
@@ -219,4 +366,4 @@ def read_scores(catalog: Catalog, suite: str) -> Scores:
         table = pl.read_parquet(layout.scores)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise Damaged(f"not readable as Parquet: {error}", where=layout.scores, remedy=remedy) from None
-    return Scores(table, basis, record.refused)
+    return Scores(table, basis, record.refused, record.lacking)

@@ -21,7 +21,7 @@ import polars as pl
 KEYS = ("subset", "metric", "at")
 """What tells one score of a cell from another. `at` is the k of pass@k, null elsewhere."""
 
-QUESTION_SCHEMA = {
+COUNTS_SCHEMA = {
     "subset": pl.String,
     "metric": pl.String,
     "at": pl.Int32,
@@ -56,7 +56,7 @@ def estimate(questions: pl.DataFrame) -> pl.DataFrame:
     """Value (percent), standard error and interval of each score.
 
     Args:
-        questions: QUESTION_SCHEMA. Questions with `total` 0 have no say in a score; a score without any has no row.
+        questions: COUNTS_SCHEMA. Questions with `total` 0 have no say in a score; a score without any has no row.
 
     Returns:
         KEYS, value, n (predictions), questions, se, low, high (percent; the last three null for a single question).

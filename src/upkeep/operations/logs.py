@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from upkeep.batches import batches
 from upkeep.catalog import Catalog
@@ -17,10 +16,8 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.status import ENDED, Status, alive, read
 from upkeep.layout import Layout
 from upkeep.machine.clock import now
-from upkeep.operations.monitor import trainings
+from upkeep.operations.needs import Of, trainings
 from upkeep.text import printable
-
-Of = Literal["cells", "trained"]
 
 KINDS: tuple[Of, ...] = ("cells", "trained")
 SHOWN_LINES = 40
@@ -84,7 +81,7 @@ def find(catalog: Catalog, text: str) -> str:
 
 def _known(catalog: Catalog) -> dict[str, None]:
     cells = catalog.cells(catalog.suite(catalog.config.suite))
-    names = dict.fromkeys(str(job) for job in (*cells, *(job for _, job in trainings(catalog, cells))))
+    names = dict.fromkeys(str(job) for job in (*cells, *trainings(catalog, cells)))
     layout = Layout(catalog.results)
     for of in KINDS:
         places = {layout.status(of, "_").parent: ".json", layout.log(of, "_").parent: ".log"}

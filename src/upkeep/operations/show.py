@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from upkeep.catalog import Catalog, Cell
+from upkeep.catalog import Catalog
 from upkeep.cell.lockstep import call_seed
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
@@ -23,6 +23,7 @@ from upkeep.gateway.calls import Call, Calls
 from upkeep.grading.graded import graded
 from upkeep.grading.key import read_key
 from upkeep.integrity import Missing, verify_folder
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import command_of, predictions, standing
 from upkeep.text import printable
@@ -78,7 +79,7 @@ class Shown:
             raise Missing("this cell is not published", where=folder, remedy=command_of(cell)) from None
         problem = standing(catalog, cell).problem
         stale = None if problem is None else ": ".join(filter(None, (problem.problem, problem.remedy)))
-        key = read_key(catalog, cell.dataset)
+        key = read_key(catalog, cell.dataset).after(manifest.cutoff)
         verdicts = graded(catalog, cell, manifest, key).with_key(key, manifest.trials)
         gold = pl.read_parquet(layout.dataset(cell.dataset) / "gold.parquet")
         return cls(catalog, cell, manifest, stale, verdicts.with_columns(verdict=_VERDICT), gold)

@@ -1,27 +1,24 @@
-"""The papers' findings, checked on the published numbers and on our own (papers/FORMAT.md, `claims.yaml`)."""
+"""The papers' findings, checked on the published numbers (papers/FORMAT.md, `claims.yaml`); on our own: `verdicts`."""
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import duckdb
+import msgspec
 import polars as pl
 
 from upkeep.contract import Count, Record
-from upkeep.errors import UpkeepError
-from upkeep.report.tables import STAND_IN, read_reference
+from upkeep.grading.settings import SETTING
+from upkeep.report.reference import read_reference
+from upkeep.report.view import COLUMNS, View
 from upkeep.yaml_files import read_yaml
 
-Outcome = Literal["holds", "fails", "no_numbers", "not_run"]
-
-COLUMNS = ("label", "model", "method", "supervision", "setting", "dataset", "subset", "metric", "value", "unit")
-"""Columns of the view `scores` that the queries see."""
+Outcome = Literal["holds", "fails", "undecided", "partial", "not_run", "undecidable", "no_numbers"]
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -29,6 +26,8 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+_ALIKE = 1e-9
+"""Sides that differ by less are equal: they are sums of the same numbers in another order."""
 
 
 class Check(Record, frozen=True, kw_only=True):
@@ -36,15 +35,34 @@ class Check(Record, frozen=True, kw_only=True):
     """A SELECT with a row for each case: what names it, then `lhs` and `rhs`."""
     op: Literal[">", ">=", "<", "<="]
     quantifier: Literal["all", "most"] = "all"
-    """How many of the rows must satisfy it; `most` is more than half."""
+    """How many of the cases must satisfy it; `most` is more than half."""
     rows: Count
-    """Rows that the published tables give; 0 where the paper prints no numbers."""
+    """Cases that the published tables give; 0 where the paper prints no numbers."""
     table: str | list[str]
     """Where the published numbers stand."""
 
     @property
-    def tables(self) -> list[str]:
-        return [self.table] if isinstance(self.table, str) else self.table
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,) if isinstance(self.table, str) else tuple(self.table)
+
+    def satisfied(self, lhs: float, rhs: float) -> bool:
+        """Whether a case satisfies it."""
+        return _OPERATORS[self.op](0.0 if abs(lhs - rhs) < _ALIKE else lhs - rhs, 0.0)
+
+    def wanted(self, cases: int) -> int:
+        """How many of so many cases must satisfy it."""
+        return cases if self.quantifier == "all" else cases // 2 + 1
+
+
+class Needs(Record, frozen=True, kw_only=True):
+    """What must have been run for a claim to be checked on our own scores."""
+
+    models: list[str] = msgspec.field(default_factory=list)
+    """By their printed names; `any`, `open` and `closed` name none in particular."""
+    methods: list[str] = msgspec.field(default_factory=list)
+    datasets: list[str] = msgspec.field(default_factory=list)
+    settings: list[str] = msgspec.field(default_factory=list)
+    """`key=value`, several joined by `;`: some run has them all."""
 
 
 class Claim(Record, frozen=True, kw_only=True):
@@ -55,7 +73,9 @@ class Claim(Record, frozen=True, kw_only=True):
     statement: str
     checks: list[Check]
     published: Literal["holds", "fails", "no_numbers"]
-    needs: dict[str, Any]
+    needs: Needs
+    undecidable: str = ""
+    """Why no run of ours can ever decide it; empty where one can."""
     note: str = ""
 
 
@@ -67,13 +87,21 @@ class Case:
     lhs: float
     rhs: float
     holds: bool
+    share: float | None = None
+    """Of the resamples, those in which it holds; None for published numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     outcome: Outcome
     cases: list[list[Case]]
-    """Rows of each check."""
+    """Of each check."""
+    so_far: Literal["holds", "fails", "undecided", ""] = ""
+    """What a `partial` one would be by what was run."""
+    missing: list[str] = field(default_factory=list)
+    """What is to be run for a `partial` or a `not_run` one."""
+    borrowed: bool = False
+    """Whether scores of people are the published ones."""
 
 
 def read_claims(folder: Path) -> list[Claim]:
@@ -96,95 +124,23 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
         for claim in claims:
             cases = []
             for check in claim.checks:
-                names = tuple(check.tables)
-                if names not in views:
-                    views[names] = stack.enter_context(View(_numbers(folder, names)))
-                cases.append(views[names].run(claim, check))
-            verdicts[claim.id] = _verdict(claim, cases, "no_numbers")
+                if check.tables not in views:
+                    views[check.tables] = stack.enter_context(View(printed(folder, check.tables)))
+                sides = views[check.tables].sides(check.query, claim.id)
+                cases.append([Case(name, *both, check.satisfied(*both)) for name, both in sides.items()])
+            held = [
+                sum(case.holds for case in rows) >= check.wanted(len(rows)) if rows else None
+                for check, rows in zip(claim.checks, cases, strict=True)
+            ]
+            outcome: Outcome = "fails" if False in held else "no_numbers" if None in held else "holds"
+            verdicts[claim.id] = Verdict(outcome, cases)
     return verdicts
 
 
-def _numbers(folder: Path, tables: Iterable[str]) -> pl.DataFrame:
+def printed(folder: Path, tables: Iterable[str]) -> pl.DataFrame:
+    """The distinct rows of published tables: COLUMNS."""
     paths = [folder / "reference" / f"{name}.csv" for name in tables]
     frames = [read_reference(path).drop("table") for path in paths if path.is_file()]
     if not frames:
-        return pl.DataFrame(schema=dict.fromkeys(COLUMNS, pl.String))
+        return pl.DataFrame(schema=dict.fromkeys(COLUMNS, pl.String) | {"setting": SETTING})
     return pl.concat(frames).unique(maintain_order=True)
-
-
-def own(scores: pl.DataFrame, claims: Iterable[Claim]) -> dict[str, Verdict]:
-    """Claims on scores of our own (`scoring.score.SCORE_SCHEMA`), by claim id."""
-    with View(scores) as view:
-        return {
-            claim.id: _verdict(claim, [view.run(claim, check) for check in claim.checks], "not_run") for claim in claims
-        }
-
-
-def comparable(scores: pl.DataFrame) -> pl.DataFrame:
-    """Scores that may speak for or against a claim: a trained model on the paper's own dataset."""
-    return scores.filter("trained", STAND_IN == "", pl.col("method") != "")
-
-
-def on_stand_ins(scores: pl.DataFrame) -> pl.DataFrame:
-    """Scores on stand-ins, untrained models included: they show that the checks run, and nothing about the paper."""
-    return scores.filter(STAND_IN != "", pl.col("method") != "")
-
-
-def _verdict(claim: Claim, cases: list[list[Case]], missing: Outcome) -> Verdict:
-    outcomes = [_outcome(check, rows) for check, rows in zip(claim.checks, cases, strict=True)]
-    if False in outcomes:
-        return Verdict("fails", cases)
-    return Verdict(missing if None in outcomes else "holds", cases)
-
-
-def _outcome(check: Check, rows: list[Case]) -> bool | None:
-    """None where a check has no rows."""
-    if not rows:
-        return None
-    held = sum(case.holds for case in rows)
-    return held == len(rows) if check.quantifier == "all" else 2 * held > len(rows)
-
-
-class View:
-    """A DuckDB database in memory with the view `scores` and the macro `opt`; it reaches no file and no network."""
-
-    def __init__(self, numbers: pl.DataFrame) -> None:
-        self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false", "threads": "1"})
-        columns = [numbers[name] for name in COLUMNS]
-        parameters = [c.cast(pl.Float64 if c.name == "value" else pl.String).to_list() for c in columns]
-        kinds = ["DOUBLE[]" if name == "value" else "VARCHAR[]" for name in COLUMNS]
-        selected = ", ".join(f"unnest(?::{kind}) AS {name}" for name, kind in zip(COLUMNS, kinds, strict=True))
-        self._connection.execute(f"CREATE TABLE scores AS SELECT {selected}", parameters)
-        self._connection.execute(
-            "CREATE MACRO opt(setting, name) AS regexp_extract(setting, '(?:^|;)' || name || '=([^;]*)', 1)"
-        )
-
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def run(self, claim: Claim, check: Check) -> list[Case]:
-        """The cases of a check. A row with a missing side is no case.
-
-        Raises:
-            UpkeepError: the query is no SQL, or does not give `lhs` and `rhs`.
-        """
-        try:
-            cursor = self._connection.execute(check.query)
-            names = [column[0] for column in cursor.description or []]
-            rows = cursor.fetchall()
-        except duckdb.Error as error:
-            raise UpkeepError(f"the query of a check fails: {error}", where=claim.id) from None
-        if not {"lhs", "rhs"} <= set(names):
-            raise UpkeepError("the query of a check lacks a side", where=claim.id, expected="lhs, rhs", found=names)
-        cases = []
-        for row in rows:
-            values = dict(zip(names, row, strict=True))
-            lhs, rhs = values.pop("lhs"), values.pop("rhs")
-            if lhs is None or rhs is None or math.isnan(lhs) or math.isnan(rhs):
-                continue
-            name = ", ".join(str(value) for value in values.values() if value not in (None, ""))
-            cases.append(Case(name, float(lhs), float(rhs), _OPERATORS[check.op](lhs, rhs)))
-        return sorted(cases, key=lambda case: case.name)

@@ -2,7 +2,8 @@
 cannot see it.
 
 These files are the user's to edit; `papers/SHA256SUMS` says what they were. `sha256sum -c papers/SHA256SUMS` tells the
-same without this program.
+same without this program. Code is not among them, a paper's `metrics.py` no more than a method or a builder: which code
+it was is what the copy of the suite says.
 """
 
 from __future__ import annotations

@@ -1,152 +1,218 @@
-"""Published figures from scores, as SVG and PNG, byte for byte the same from the same scores."""
+"""Published figures from specs over scores: what of ours the paper's figure has, and apart from it what it has not."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
-from upkeep.files import write_atomically
-from upkeep.report.tables import STAND_IN, FigureSpec, Match, Series, model_name, option
+from upkeep.errors import UpkeepError
+from upkeep.grading.settings import printed
+from upkeep.report.comparing import incomparable
+from upkeep.report.fields import PREFIX, data_of, expanded, holds
+from upkeep.report.selecting import Values
+from upkeep.report.specs import FigureSpec, Match, Panel, Series
+from upkeep.report.tables import model_name
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a panel: points in order of x."""
+class Trace:
+    """One line of a panel, or one kind of bar, box or point: places in order of x."""
 
     name: str
     series: int
-    """Place of its series in the spec: gives the line its colour."""
+    """Place of its series in the spec: gives it its colour."""
     x: list[float]
     y: list[float]
+    """Of a box the middle line."""
     low: list[float]
     high: list[float]
-    """95% interval; equal to y for a single question."""
+    """95% interval, equal to y where there is none; of a box the ends of its whiskers."""
+    edges: list[tuple[float, float]] = field(default_factory=list)
+    """Of a box its lower and upper edge."""
+    published: bool = False
+    """Whether these are the paper's own numbers."""
+    level: bool = False
+    """Whether y is one for all x."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     spec: FigureSpec
-    panels: list[list[Line]]
-    """Lines of each panel of the spec."""
+    panels: list[list[Trace]]
+    """Of each panel of the spec what the paper draws, as we ran it, and its own numbers where it prints any."""
+    ours: list[list[Trace]]
+    """Of each panel the runs that the paper's figure lacks: other models and settings, rebuilds, stand-ins."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether any number of ours is in the paper's part."""
+        return any(not trace.published for traces in self.panels for trace in traces)
 
 
-EMPTY = "no run of this kind\nin this suite"
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What tells one trace of a series from another."""
 
-_COLOURS = ("#3366aa", "#cc5533", "#3a8a5c", "#8855aa", "#997700")
-_MARKERS = "osD^v<>P*X"
-
-
-def build(spec: FigureSpec, scores: pl.DataFrame) -> Figure:
-    """Collect the lines of a figure: one for each series, model and set of data."""
-    panels = []
-    for panel in spec.panels:
-        lines: list[Line] = []
-        for place, series in enumerate(spec.series):
-            lines += _lines(_points(scores, panel.match | series.match, series), series, place)
-        panels.append(lines)
-    return Figure(spec, panels)
+    model: str
+    trained: bool
+    thinking: bool
+    setting: str
+    """Settings that neither the spec nor the axis says."""
+    data: str
 
 
-def _points(scores: pl.DataFrame, match: Match, series: Series) -> pl.DataFrame:
-    """data, model, trained, thinking, x, value, low, high, largest: the numbers of one series."""
+def build(spec: FigureSpec, scores: pl.DataFrame, published: Iterable[pl.DataFrame] = ()) -> Figure:
+    """Collect what a figure shows.
 
-    def field(name: str) -> pl.Expr:
-        return option(name.removeprefix("setting.")) if name.startswith("setting.") else pl.col(name)
+    Args:
+        scores: `score.SCORE_SCHEMA`, as the paper calls them (`fields.as_printed`).
+        published: the tables of published numbers that the spec names (`read_reference`).
 
-    return (
-        scores.filter(*(field(name) == value for name, value in match.items()))
-        .select(
-            "model",
-            "trained",
-            "value",
-            low=pl.coalesce("low", "value"),
-            high=pl.coalesce("high", "value"),
-            data=STAND_IN,
-            thinking=option("thinking"),
-            x=field(series.x).cast(pl.Float64, strict=False),
-            largest=field(series.largest).cast(pl.Float64, strict=False) if series.largest else pl.lit(0.0),
+    Raises:
+        UpkeepError: the spec does not say where on the horizontal axis something stands.
+    """
+    _check(spec)
+    references = [
+        frame.with_columns(
+            pl.col("value").cast(pl.Float64),
+            provenance=pl.lit("release"),
+            stand_in=pl.lit(""),
+            trained=pl.lit(value=True),
+            cell=pl.lit(""),
+            low=pl.lit(None, pl.Float64),
+            high=pl.lit(None, pl.Float64),
         )
-        .drop_nulls(["x", "largest"])
-    )
+        for frame in published
+    ]
+    papers: list[list[Trace]] = []
+    ours: list[list[Trace]] = []
+    for panel in spec.panels:
+        papers.append([])
+        ours.append([])
+        for place, series in enumerate(spec.series):
+            for run, rows in _runs(scores, panel, series).items():
+                trace = _trace(rows, run, spec, panel, series, place)
+                (papers if _is_papers(run, rows, spec, series) else ours)[-1].append(trace)
+            for frame in references:
+                for run, rows in _runs(frame, panel, series).items():
+                    if _is_papers(run, rows, spec, series):
+                        papers[-1].append(_trace(rows, run, spec, panel, series, place, published=True))
+    return Figure(spec, [_filled(traces) for traces in papers], [_filled(traces) for traces in ours])
 
 
-def _lines(points: pl.DataFrame, series: Series, place: int) -> list[Line]:
-    lines = []
-    for key, group in points.group_by("data", "model", "thinking", "trained", maintain_order=True):
-        data, model, thinking, trained = key
-        best = group.filter(pl.col("largest") == pl.col("largest").max()).unique("x", keep="first").sort("x")
-        name = f"{series.name}, {model_name(str(model), trained=bool(trained))}"
-        name += (", thinking" if thinking == "on" else "") + (f" [{data}]" if data else "")
-        columns = [best[c].to_list() for c in ("x", "value", "low", "high")]
-        lines.append(Line(name, place, *columns))
-    return lines
+def _check(spec: FigureSpec) -> None:
+    for series in spec.series:
+        if [bool(series.x), bool(series.at), series.level].count(True) != 1:
+            raise UpkeepError(
+                f"series {series.name!r} does not say its place on the horizontal axis",
+                where=f"tables.yaml, {spec.id}",
+                expected="one of `x`, a field; `at`, another score; `level`, none",
+            )
+        if (spec.kind == "box" and not series.level) != (len(series.quantiles) == 5):
+            raise UpkeepError(
+                f"series {series.name!r} has {len(series.quantiles)} quantiles",
+                where=f"tables.yaml, {spec.id}",
+                expected="the five metrics of a box, and none of anything else",
+            )
+    if spec.kind in ("bars", "box") and not spec.places:
+        raise UpkeepError(
+            f"{spec.kind} without places",
+            where=f"tables.yaml, {spec.id}",
+            expected="`places`: value: what it is called",
+        )
 
 
-def draw(figure: Figure) -> tuple[str, bytes]:
-    """The figure as (SVG text, PNG bytes). An empty panel says why it is empty."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.ticker import MaxNLocator
-
-    spec = figure.spec
-    style = {
-        "svg.hashsalt": spec.id,
-        "svg.fonttype": "path",
-        "font.family": "DejaVu Sans",
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context(cast(Any, style)):
-        canvas = Canvas(figsize=(4.4 * len(spec.panels) + 0.2, 3.3), layout="constrained")
-        FigureCanvasAgg(canvas)
-        for place, (panel, lines) in enumerate(zip(spec.panels, figure.panels, strict=True), 1):
-            axes = canvas.add_subplot(1, len(spec.panels), place)
-            axes.set_title(panel.title, fontsize=10, fontweight="bold", loc="left")
-            axes.set_xlabel(spec.xlabel)
-            axes.set_ylabel(spec.ylabel)
-            axes.set_ylim(0, 100)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.grid(axis="y", color="#cccccc", linewidth=0.5)
-            axes.set_axisbelow(True)
-            if not lines:
-                axes.set_xticks([])
-                axes.text(0.5, 0.5, EMPTY, transform=axes.transAxes, ha="center", va="center", color="#777777")
-                continue
-            for number, line in enumerate(lines):
-                colour = _COLOURS[line.series % len(_COLOURS)]
-                marker = _MARKERS[number % len(_MARKERS)]
-                every = max(1, len(line.x) // 10)
-                axes.plot(
-                    line.x,
-                    line.y,
-                    marker=marker,
-                    markersize=3.5,
-                    markevery=every,
-                    linewidth=1.3,
-                    color=colour,
-                    label=line.name,
-                )
-                axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.12, linewidth=0)
-            axes.legend(frameon=False, fontsize=7.5)
-        svg, png = io.StringIO(), io.BytesIO()
-        canvas.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        canvas.savefig(png, format="png", dpi=150, metadata={"Software": None})
-    return svg.getvalue(), png.getvalue()
+def _is_papers(run: _Run, rows: list[Values], spec: FigureSpec, series: Series) -> bool:
+    known = not spec.models or run.model in spec.models
+    return known and not series.own and not run.setting and not any(incomparable(row) for row in rows)
 
 
-def write(figures: Sequence[Figure], folder: Path) -> dict[str, str]:
-    """Write `<id>.svg` and `<id>.png` of each figure; returns the SVG texts by id."""
-    texts = {}
-    for figure in figures:
-        svg, png = draw(figure)
-        write_atomically(folder / f"{figure.spec.id}.svg", svg.encode())
-        write_atomically(folder / f"{figure.spec.id}.png", png)
-        texts[figure.spec.id] = svg
-    return texts
+def _runs(frame: pl.DataFrame, panel: Panel, series: Series) -> dict[_Run, list[Values]]:
+    """The numbers of a series in a panel by run."""
+    match = panel.match | series.match
+    if series.quantiles:
+        match["metric"] = series.quantiles
+    said = {*match, series.x, series.largest or "", f"{PREFIX}thinking"}
+    found: dict[_Run, list[Values]] = {}
+    for values in _matching(frame, match):
+        others = (pair for pair in values["setting"] if f"{PREFIX}{pair['key']}" not in said)
+        run = _Run(
+            model=values["model"],
+            trained=bool(values["trained"]),
+            thinking=values.get(f"{PREFIX}thinking") == "on",
+            setting=printed(others),
+            data=values["data"],
+        )
+        found.setdefault(run, []).append(values)
+    if series.at is not None:
+        places = {_cell(values): values["value"] for values in _matching(frame, match | series.at)}
+        for rows in found.values():
+            rows[:] = [values | {"at": places[_cell(values)]} for values in rows if _cell(values) in places]
+    return found
+
+
+def _matching(frame: pl.DataFrame, match: Match) -> Iterator[Values]:
+    for row in frame.filter(holds(match)).with_columns(data_of()).iter_rows(named=True):
+        yield expanded(row)
+
+
+def _cell(values: Values) -> tuple[str, ...]:
+    """What two scores of one cell have in common."""
+    names = ("cell", "label", "model", "method", "supervision", "dataset", "data")
+    return (*(values[name] for name in names), printed(p for p in values["setting"] if p["key"] != "at"))
+
+
+def _trace(
+    rows: list[Values],
+    run: _Run,
+    spec: FigureSpec,
+    panel: Panel,
+    series: Series,
+    place: int,
+    *,
+    published: bool = False,
+) -> Trace:
+    if series.largest:
+        sizes = [_number(values.get(series.largest)) for values in rows]
+        most = max((size for size in sizes if size is not None), default=None)
+        rows = [values for values, size in zip(rows, sizes, strict=True) if most is not None and size == most]
+    points: dict[float, dict[str, Values]] = {}
+    for values in rows:
+        x = 0.0 if series.level else values["at"] if series.at is not None else _place(values.get(series.x), spec)
+        if x is not None:
+            points.setdefault(x, {}).setdefault(values["metric"], values)
+    if series.quantiles:
+        points = {x: found for x, found in points.items() if len(found) == len(series.quantiles)}
+    xs = sorted(points)
+    name = ", ".join(filter(None, [series.name, model_name(run.model, trained=run.trained) if run.model else ""]))
+    name += ", thinking" * run.thinking + (f", {run.setting}" if run.setting else "")
+    name += f" [{run.data}]" if run.data else ""
+    if series.quantiles:
+        boxes = [[points[x][metric]["value"] for metric in series.quantiles] for x in xs]
+        low, lower, middle, upper, high = ([box[n] for box in boxes] for n in range(5))
+        return Trace(name, place, xs, middle, low, high, list(zip(lower, upper, strict=True)), published)
+    chosen = [next(iter(points[x].values())) for x in xs]
+    low, high = ([row["value"] if row[end] is None else row[end] for row in chosen] for end in ("low", "high"))
+    y = [row["value"] for row in chosen]
+    return Trace(name, place, xs, y, low, high, published=published, level=series.level)
+
+
+def _place(value: Any, spec: FigureSpec) -> float | None:
+    """Where a value stands on the horizontal axis; None where it does not."""
+    if spec.places:
+        return float(list(spec.places).index(value)) if value in spec.places else None
+    return _number(value)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _filled(traces: Iterable[Trace]) -> list[Trace]:
+    return [trace for trace in traces if trace.x]

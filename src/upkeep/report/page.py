@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,29 +17,27 @@ import msgspec
 import polars as pl
 from msgspec import Struct
 
-from upkeep.catalog import CONTROLS, Catalog, Cell
-from upkeep.contract import Manifest
-from upkeep.execution.status import read as status_of
+from upkeep.catalog import CONTROLS, Catalog
+from upkeep.contract import Manifest, Provenance
+from upkeep.errors import UpkeepError
 from upkeep.files import write_atomically
-from upkeep.grading.score import SCORE_SCHEMA, identify
 from upkeep.grading.scores import Scores
+from upkeep.grading.settings import printed
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import Standing
-from upkeep.report import claims, figures, tables
+from upkeep.report import drawing, figures, tables, verdicts, written
+from upkeep.report.best import best_of
+from upkeep.report.comparing import NOT_RUN
 from upkeep.report.edits import Edit, edited
-from upkeep.text import duration, printable, short
+from upkeep.report.fields import as_printed
+from upkeep.report.reference import read_reference
+from upkeep.report.specs import PaperSpec, read_paper
+from upkeep.report.waiting import PENDING_SCHEMA, Gaps, Printed, beyond, pending
+from upkeep.text import duration
 
 EXPECTED = {"null": 0.0, "gold": 100.0}
 """Accuracy of each control, on every dataset and slice; anything else means a broken dataset or scorer."""
-
-PENDING_SCHEMA = {
-    **{
-        name: SCORE_SCHEMA[name] for name in ("label", "model", "method", "setting", "dataset", "dataset_id", "trained")
-    },
-    "cell": pl.String,
-    "reason": pl.String,
-}
-"""Cells that are wanted and have no scores, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,12 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    claim: claims.Claim
-    published: claims.Verdict
-    own: claims.Verdict
-    stand_in: claims.Verdict
+class Plate:
+    """A figure with the runs that the paper has, and one with the others, as SVG; empty where there are none."""
+
+    figure: figures.Figure
+    papers: str
+    ours: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,10 @@ class Paper:
     label: str
     citation: str
     tables: list[tables.Table]
-    figures: list[tuple[figures.Figure, str]]
-    """Each with its SVG."""
-    findings: list[Finding]
+    figures: list[Plate]
+    elsewhere: int
+    """Scores on its datasets that no table has a place for."""
+    findings: list[verdicts.Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +99,22 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
     suite, standings = catalog.suite(suite_name), suite_scores.basis.cells
     cells = list(standings)
     edits = edited(catalog, suite_name)
-    waiting = pending(catalog, cells, scores, suite_scores.refused)
-    papers = []
-    for paper in suite.papers:
-        folder = catalog.root / "papers" / paper
-        spec = tables.read_paper(folder)
-        built = list(tables.build_all(folder, scores, waiting))
-        for table in built:
-            tables.write(table, layout.tables / paper)
-        drawn = [figures.build(figure, scores) for figure in spec.figures]
-        pictures = figures.write(drawn, catalog.results / "figures" / paper)
-        papers.append(
-            Paper(
-                id=paper,
-                label=spec.label,
-                citation=spec.citation,
-                tables=built,
-                figures=[(figure, _inline(pictures[figure.spec.id])) for figure in drawn],
-                findings=findings(folder, scores),
-            )
-        )
+    specs = {paper: read_paper(catalog.root / "papers" / paper) for paper in suite.papers}
+    references = {paper: _references(catalog, paper, spec) for paper, spec in specs.items()}
+    waiting = pending(
+        catalog,
+        cells,
+        scores,
+        suite_scores.refused,
+        suite_scores.lacking,
+        suite_scores.basis.datasets,
+        suite_name,
+        Printed.of(itertools.chain.from_iterable(references.values())),
+    )
+    papers = [
+        _paper(catalog, paper, spec, suite_scores, waiting, Printed.of(references[paper]))
+        for paper, spec in specs.items()
+    ]
     rows = _cell_rows(layout, standings, waiting, scores, out)
     manifests = [row.manifest for row in rows if row.manifest]
     page = _environment().get_template("report.html.j2")
@@ -129,15 +126,19 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             rows=rows,
             runtimes=_runtimes(manifests),
             untrained=sorted(set(scores.filter(~pl.col("trained"))["model"])),
-            stand_ins=_stand_ins(scores),
+            stand_ins=_datasets(scores, "stand_in"),
+            rebuilds=_datasets(scores, "rebuild"),
             outcomes=_totals(rows),
-            failures=Counter(row.state for row in rows if row.state not in ("complete", tables.NOT_RUN)).most_common(),
+            failures=Counter(row.state for row in rows if row.state not in ("complete", NOT_RUN)).most_common(),
             error_kinds=_error_kinds(layout, rows),
             controls=controls(cells, scores),
             overview=overview(scores),
             papers=papers,
-            legend=tables.LEGEND,
-            own_text=tables.own_text,
+            own_text=written.own_text,
+            mark=written.mark,
+            told=written.told,
+            marks=written.MARKS,
+            elsewhere=written.ELSEWHERE,
             seconds=seconds,
             link=lambda cell: _link(layout, cell, out),
             places={path.name: os.path.relpath(path, out.parent) for path in (layout.tables, layout.scores)},
@@ -146,6 +147,64 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
         ).encode(),
     )
     return edits
+
+
+def _paper(
+    catalog: Catalog,
+    paper: str,
+    spec: PaperSpec,
+    suite_scores: Scores,
+    waiting: pl.DataFrame,
+    known: Printed,
+) -> Paper:
+    """Write a paper's tables and figures; what the page shows of it."""
+    layout, folder = Layout(catalog.results), catalog.root / "papers" / paper
+    table, cells = suite_scores.table, suite_scores.basis.cells
+    scores = as_printed(best_of(table, spec.best) if spec.best else table, spec.called)
+    more, gaps = _beyond(catalog, cells, known, spec)
+    own = _of_paper(catalog, paper, known, scores)
+    built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
+    for one in built:
+        written.write(one, layout.tables / paper)
+    placed = frozenset[int]().union(*(one.placed for one in built))
+    elsewhere = written.write_elsewhere(own, placed, layout.tables / paper)
+    plates = []
+    for figure_spec in spec.figures:
+        published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
+        figure = figures.build(figure_spec, own, published)
+        svgs = drawing.write(figure, catalog.results / "figures" / paper)
+        plates.append(Plate(figure, *(_inline(svg) if svg else "" for svg in svgs)))
+    return Paper(
+        id=paper,
+        label=spec.label,
+        citation=spec.citation,
+        tables=built,
+        figures=plates,
+        elsewhere=elsewhere,
+        findings=verdicts.findings(folder, scores, suite_scores.resamples),
+    )
+
+
+def _of_paper(catalog: Catalog, paper: str, known: Printed, scores: pl.DataFrame) -> pl.DataFrame:
+    """The scores on a paper's datasets, as cards or published numbers name them; its tables see no others."""
+    ran = [name for name in scores["dataset_id"].unique() if name in catalog.datasets]  # sums are of several
+    families = [name for name in ran if catalog.dataset(name).paper == paper]
+    named = {dataset for dataset, _, _ in known.triples}
+    return scores.filter(pl.col("dataset_id").is_in(families) | pl.col("dataset").is_in(sorted(named)))
+
+
+def _references(catalog: Catalog, paper: str, spec: PaperSpec) -> list[pl.DataFrame]:
+    """The published numbers of a paper's tables."""
+    return [read_reference(catalog.root / "papers" / paper / "reference" / table.file) for table in spec.tables]
+
+
+def _beyond(catalog: Catalog, cells: Iterable[Cell], known: Printed, spec: PaperSpec) -> tuple[pl.DataFrame, Gaps]:
+    """`waiting.beyond`; a card that cannot be read, of what this suite may not use, keeps no report from being written:
+    `./upkeep list` tells it."""
+    try:
+        return beyond(catalog, cells, known, spec.called)
+    except UpkeepError:
+        return pl.DataFrame(schema=PENDING_SCHEMA), {}
 
 
 def _environment() -> jinja2.Environment:
@@ -162,53 +221,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def pending(catalog: Catalog, cells: Iterable[Cell], scores: pl.DataFrame, refused: Mapping[str, str]) -> pl.DataFrame:
-    """The cells that have no scores, with the reason of each (PENDING_SCHEMA).
-
-    Args:
-        refused: cells and datasets that are there and do not count, with the reason.
-    """
-    scored = set(scores["cell"])
-    rows = []
-    for cell in cells:
-        if str(cell) in scored:
-            continue
-        identity = identify(catalog, cell)
-        rows.append(
-            {
-                **{name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)},
-                "cell": str(cell),
-                "reason": _reason(catalog, cell, refused.get(str(cell)) or refused.get(cell.dataset)),
-            }
-        )
-    return pl.DataFrame(rows, schema=PENDING_SCHEMA)
-
-
-def _reason(catalog: Catalog, cell: Cell, refused: str | None) -> str:
-    """Why a cell has no scores: its own failure before that of a job that it waits for."""
-    layout = Layout(catalog.results)
-    for what, kind, name in _jobs(catalog, cell):
-        status = status_of(layout.status(kind, name))
-        if status is not None and status.state == "failed":
-            reason = f" ({status.kind})" if status.kind else ""
-            return f"failed{reason}: {what}{printable(short(status.message))}"
-    if refused:
-        return f"refused: {refused}"
-    if not (layout.dataset(cell.dataset) / "card.json").is_file():
-        return "dataset not available"
-    return tables.NOT_RUN
-
-
-def _jobs(catalog: Catalog, cell: Cell) -> Iterator[tuple[str, str, object]]:
-    """(what to call it, kind, name) of a cell and of the jobs that it waits for."""
-    yield "", "cells", cell
-    training = catalog.training_of(cell)
-    while training:
-        yield f"training {training.model}+{training.method}.{training.variant}: ", "trained", training
-        training = catalog.training_of(training)
-    yield "its dataset: ", "datasets", cell.dataset
-
-
 def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:
     """Whether the controls score what they must on every dataset of the suite, overall and on every slice."""
     found = []
@@ -218,7 +230,7 @@ def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:
                 pl.col("dataset_id") == dataset, pl.col("method") == method, pl.col("metric") == "accuracy"
             )["value"]
             if values.is_empty():
-                found.append(Control(dataset, method, tables.NOT_RUN, 0, None))
+                found.append(Control(dataset, method, NOT_RUN, 0, None))
                 continue
             low, high = float(values.min()), float(values.max())  # type: ignore[arg-type]
             text = f"{low:.1f}" if low == high else f"{low:.1f} to {high:.1f}"
@@ -226,15 +238,6 @@ def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:
             passed = abs(low - wanted) < 1e-9 and abs(high - wanted) < 1e-9
             found.append(Control(dataset, method, text, len(values), passed))
     return found
-
-
-def findings(folder: Path, scores: pl.DataFrame) -> list[Finding]:
-    """Every claim of a paper, on the published numbers, on our own, and on stand-ins."""
-    ledger = claims.read_claims(folder)
-    published = claims.published(folder, ledger)
-    own = claims.own(claims.comparable(scores), ledger)
-    stand_in = claims.own(claims.on_stand_ins(scores), ledger)
-    return [Finding(claim, published[claim.id], own[claim.id], stand_in[claim.id]) for claim in ledger]
 
 
 # ---------------------------------------------------------------- the overview
@@ -255,7 +258,7 @@ def overview(scores: pl.DataFrame) -> Overview:
     datasets = accuracy["dataset_id"].unique(maintain_order=True).to_list()
     rows: dict[tuple[str, str, str], list[dict[str, Any] | None]] = {}
     for row in accuracy.iter_rows(named=True):
-        setting = ", ".join(p for p in row["setting"].split(";") if p and p != "thinking=off")
+        setting = printed(row["setting"], leave_out=[("thinking", "off")])
         model = tables.model_name(row["model"], trained=row["trained"])
         places = rows.setdefault((row["label"], setting, model), [None] * len(datasets))
         place = datasets.index(row["dataset_id"])
@@ -271,7 +274,7 @@ def summary(scores: pl.DataFrame) -> str:
 
     view = overview(scores)
     if not view.rows:
-        return "no scores: no cell is complete"
+        return "no scores"
     table = Table(box=SIMPLE_HEAD, title="Accuracy (%), 95% interval clustered by question", title_justify="left")
     for heading in ("method", "setting", "model"):
         table.add_column(heading, no_wrap=True)
@@ -299,7 +302,7 @@ def summary(scores: pl.DataFrame) -> str:
 def _cell_rows(
     layout: Layout, cells: Mapping[Cell, Standing], waiting: pl.DataFrame, scores: pl.DataFrame, out: Path
 ) -> list[CellRow]:
-    reasons = dict(waiting.select("cell", "reason").iter_rows())
+    reasons = dict(waiting.filter(pl.col("lacks") == "").select("cell", "reason").iter_rows())
     unread = dict(scores.select("cell", "unread").unique("cell").iter_rows())
     rows = []
     for cell, found in cells.items():
@@ -319,10 +322,10 @@ def _runtimes(manifests: Iterable[Manifest]) -> list[tuple[str, bool, int]]:
     return [(runtime, isolated, count) for (runtime, isolated), count in found.most_common()]
 
 
-def _stand_ins(scores: pl.DataFrame) -> list[tuple[str, str]]:
-    """(stand-in, the paper's dataset) of the datasets that are not the paper's."""
-    pairs = scores.filter(pl.col("dataset_id") != pl.col("dataset")).select("dataset_id", "dataset")
-    return pairs.unique(maintain_order=True).rows()
+def _datasets(scores: pl.DataFrame, provenance: Provenance) -> list[tuple[str, str]]:
+    """(dataset, the paper's that it is set beside) of the datasets of a provenance."""
+    pairs = scores.filter(pl.col("provenance") == provenance).select("dataset_id", "dataset")
+    return pairs.unique("dataset_id", keep="first", maintain_order=True).rows()
 
 
 def _totals(rows: Sequence[CellRow]) -> dict[str, float]:

@@ -1,194 +1,78 @@
-"""Published tables as specs over scores: our own number and the published one side by side.
+"""Published tables from specs over scores: our own number and the published one side by side.
 
-A spec (`papers/<paper>/tables.yaml`) says which fields tell one row from another and which fields' values make up the
-columns; nothing here knows any table. A field is a column of papers/FORMAT.md, or `setting.<key>` for one key of the
-setting column. Numbers on a small stand-in of a dataset are never set beside published ones: they get rows of their
-own at the end, as do models that the paper does not have.
+Nothing here knows any table (`specs`). The paper's rows come first, with what of ours is the same experiment. What fits
+none of them follows as rows of our own, each with its reason: a model or a setting that the paper lacks, a rebuild of
+a dataset or a small stand-in for it. A score that the table has a column for is in one of the two.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import re
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import polars as pl
 
-from upkeep.contract import Name, Record
-from upkeep.errors import UpkeepError
-from upkeep.files import open_regular, write_atomically
-from upkeep.yaml_files import read_yaml
-
-Match = dict[str, str]
-"""Field -> the value that it must have."""
-
-MAX_REFERENCE_BYTES = 16 * 2**20
-REFERENCE_COLUMNS = ("table", "label", "model", "method", "supervision", "setting", "dataset", "subset", "metric")
+from upkeep.grading.settings import option, printed
+from upkeep.report.comparing import UNRUN, State, compare, incomparable
+from upkeep.report.fields import REBUILD, agrees, check, expanded, holds
+from upkeep.report.reference import read_reference
+from upkeep.report.selecting import Entry, Selection, Values
+from upkeep.report.specs import Fact, Match, PaperSpec, TableSpec, read_paper
+from upkeep.report.waiting import Gap, Gaps
 
 
-class Stub(Record, frozen=True, kw_only=True):
-    """A column at the left that says what a row is."""
-
-    field: str
-    heading: str
-
-
-class Fact(Record, frozen=True, kw_only=True):
-    """A column of published facts about a row (a model's size), which no run of ours can change."""
-
-    heading: str
-    match: Match
-    by: list[str]
-    """The row fields that it hangs on."""
-
-
-class TableSpec(Record, frozen=True, kw_only=True):
-    """One published table."""
-
-    id: Name
-    """File name in `reference/`, as the paper numbers it."""
-    title: str
-    caption: str
-    where: Match = msgspec.field(default_factory=dict)
-    """What all its numbers have in common."""
-    rows: list[str]
-    """Fields that tell one row from another."""
-    stub: list[Stub]
-    facts: list[Fact] = msgspec.field(default_factory=list)
-    columns: list[dict[str, Match]]
-    """Axes, the outermost first, each from heading to match; the table's columns are their product. `|` in a heading
-    parts two lines of the head."""
-    extend: list[str] = msgspec.field(default_factory=list)
-    """Row fields in which rows of our own may differ from every published row."""
-    average: Match | None = None
-    """The row that is the mean of the others."""
-    digits: int = 1
-    """Decimals of our own numbers; published ones stay as printed."""
-    notes: list[str] = msgspec.field(default_factory=list)
-
-
-class Series(Record, frozen=True, kw_only=True):
-    """One kind of line in a figure; there is a line for each model and set of data."""
-
-    name: str
-    match: Match
-    x: str
-    """Field on the horizontal axis."""
-    largest: str | None = None
-    """Of several runs of a line, only the one with the largest value of this field."""
-
-
-class Panel(Record, frozen=True, kw_only=True):
-    title: str
-    match: Match
-
-
-class FigureSpec(Record, frozen=True, kw_only=True):
-    """One published figure."""
-
-    id: Name
-    title: str
-    caption: str
-    xlabel: str
-    ylabel: str
-    panels: list[Panel]
-    series: list[Series]
-    notes: list[str] = msgspec.field(default_factory=list)
-
-
-class PaperSpec(Record, frozen=True, kw_only=True):
-    """`papers/<paper>/tables.yaml`."""
-
-    label: str
-    citation: str
-    names: dict[str, str] = msgspec.field(default_factory=dict)
-    """Printed names of ids."""
-    stand_in: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
-    """Field -> value on a stand-in -> the published value that it stands for."""
-    tables: list[TableSpec]
-    figures: list[FigureSpec] = msgspec.field(default_factory=list)
-
-
-def read_paper(folder: Path) -> PaperSpec:
-    """Read `tables.yaml` of a paper's folder."""
-    return read_yaml(folder / "tables.yaml", PaperSpec)
-
-
-def read_reference(path: Path) -> pl.DataFrame:
-    """Published numbers: the columns of papers/FORMAT.md as text, `value` as printed.
-
-    Raises:
-        UpkeepError: the file is missing or unreadable, its columns are others, or a value is no number.
-    """
-    if not path.exists():
-        raise UpkeepError("no published numbers", where=path, remedy="see papers/FORMAT.md")
-    with open_regular(path, MAX_REFERENCE_BYTES, links=True) as file:
-        content = file.read()
-    try:
-        frame = pl.read_csv(content, infer_schema=False).fill_null("")
-    except pl.exceptions.PolarsError as error:
-        raise UpkeepError(
-            f"not readable as CSV: {str(error).splitlines()[0]}", where=path, remedy="see papers/FORMAT.md"
-        ) from None
-    if frame.columns != [*REFERENCE_COLUMNS, "value", "unit"]:
-        raise UpkeepError(
-            "other columns than papers/FORMAT.md has",
-            where=path,
-            expected=", ".join([*REFERENCE_COLUMNS, "value", "unit"]),
-            found=", ".join(frame.columns)[:500],
-        )
-    odd = frame.with_row_index("line", 2).filter(pl.col("value").cast(pl.Float64, strict=False).is_null())
-    if not odd.is_empty():
-        raise UpkeepError(
-            "not a number", where=f"{path}:{odd['line'][0]}", expected="a number in `value`", found=odd["value"][0]
-        )
-    return frame
-
-
-# ---------------------------------------------------------------- what a table is made of
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
     """One place of a table."""
 
-    own: float | None
-    low: float | None
-    high: float | None
-    n: int | None
-    cell: str
-    """The cell that the number comes from; empty where there is none."""
-    published: str
+    own: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    cell: str = ""
+    """The cell that the number comes from, or that would give it; empty where there is none."""
+    published: str = ""
     """As printed; empty where the paper has none."""
-    reason: str
-    """Why there is no number of our own; empty where there is one."""
+    state: State
+    reason: str = ""
+    """Why there is no number of our own, or why it is not to be compared."""
+    command: str = ""
+    """What would give the number, where there is none."""
     failed: int = 0
     """Predictions of the cell that failed; they count as wrong."""
+    whole: bool = False
+    """Whether our own is a count of whole things, which has no decimals; a mean of counts has."""
 
     @property
     def half(self) -> float | None:
         """Half the width of the 95% interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    @property
+    def difference(self) -> float | None:
+        """Our own number less the published one."""
+        return None if self.own is None or not self.published else self.own - float(self.published)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     key: tuple[str, ...]
     """Values of the spec's row fields."""
     data: str
-    """Empty for the paper's dataset, else which stand-in (`mini`)."""
+    """Empty for the paper's release, REBUILD, or which stand-in (`mini`)."""
+    setting: str = ""
+    """Of a row of our own: the settings that no row of the paper's has."""
     stub: list[str]
     facts: list[str]
     numbers: list[Number]
     published: bool
     """Whether the paper has this row."""
     untrained: bool
+    reason: str = ""
+    """Of a row of our own: why it is not the paper's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +83,36 @@ class Table:
     columns: list[str]
     """The full heading of each column of numbers."""
     rows: list[Row]
+    """The paper's, in its order, then our own."""
     notes: list[str] = field(default_factory=list)
+    placed: frozenset[int] = frozenset()
+    """Which rows of the scores are in the table."""
+
+    @property
+    def papers(self) -> list[Row]:
+        return [row for row in self.rows if row.published]
+
+    @property
+    def ours(self) -> list[Row]:
+        return [row for row in self.rows if not row.published]
+
+    @property
+    def filled(self) -> bool:
+        """Whether any number of ours is in the paper's rows."""
+        return any(number.own is not None for row in self.papers for number in row.numbers)
 
 
-NOT_RUN = "not run"
+@dataclass(slots=True)
+class _Draft:
+    first: Values
+    published: dict[int, Values] = field(default_factory=dict)
+    own: dict[int, Values] = field(default_factory=dict)
+    waiting: dict[int, Values] = field(default_factory=dict)
 
-
-STAND_IN = pl.col("dataset_id").str.strip_prefix(pl.col("dataset")).str.strip_chars("_-")
-"""Which stand-in for a paper's dataset one is: `mini` for `oaks_babi_mini`, empty for the dataset itself."""
+    @property
+    def order(self) -> float:
+        """Where a row of ours stands among these: as in the scores, and last where it has none."""
+        return min((values["place"] for values in self.own.values()), default=math.inf) if not self.published else 0
 
 
 def build(
@@ -215,14 +121,15 @@ def build(
     reference: pl.DataFrame,
     scores: pl.DataFrame,
     pending: pl.DataFrame,
+    gaps: Gaps | None = None,
 ) -> Table:
     """Fill a table.
 
     Args:
         reference: published numbers (`read_reference`).
-        scores: `scoring.score.SCORE_SCHEMA`.
-        pending: cells that are wanted and have no scores: label, model, method, setting, dataset, dataset_id, trained
-            and `reason`.
+        scores: `score.SCORE_SCHEMA`, as the paper calls them (`fields.as_printed`).
+        pending: `waiting.PENDING_SCHEMA`, called so too: cells that have no scores, or lack one.
+        gaps: why nothing can be run for some of the published numbers.
 
     Returns:
         The paper's rows in its order, then rows of our own.
@@ -231,37 +138,33 @@ def build(
         UpkeepError: the spec names a field that does not exist.
     """
     columns = [_merged(combination) for combination in itertools.product(*(axis.items() for axis in spec.columns))]
-    fields = _fields(spec, [match for _, match in columns])
-    published = _prepare(reference.with_columns(dataset_id="dataset"), spec, fields, {})
-    own = _prepare(scores, spec, fields, paper.stand_in)
-    waiting = _prepare(pending, spec, fields, paper.stand_in)
+    fields = {*spec.where, *spec.rows, *(name for _, match in columns for name in match), *(s.field for s in spec.stub)}
+    check(sorted(fields | {name for one in spec.unfilled for name in one.match}), f"tables.yaml, {spec.id}")
+    selection = Selection(spec, [match for _, match in columns], paper.stand_in)
+    rows: dict[Entry, _Draft] = {}
+    published = reference.with_columns(
+        dataset_id="dataset", provenance=pl.lit("release"), stand_in=pl.lit(""), trained=pl.lit(value=True)
+    )
+    for values in selection.rows(published):
+        for index, entry in selection.published(values):
+            rows.setdefault(entry, _Draft(values)).published[index] = values
+    keys = frozenset(entry.key for entry in rows)
 
-    rows: dict[tuple[tuple[str, ...], str], _Draft] = {}
-    for index, (_, match) in enumerate(columns):
-        for row in _select(published, match).iter_rows(named=True):
-            draft = rows.setdefault((_key(row, spec), ""), _Draft(row))
-            draft.published[index] = row["value"]
-    # Rows in the order of the paper's file, whichever column they were first met in.
-    order = {_key(row, spec): place for place, row in reversed(list(enumerate(published.iter_rows(named=True))))}
-    rows = dict(sorted(rows.items(), key=lambda item: order[item[0][0]]))
-    fixed = {_fixed(key, spec) for key, _ in rows}
-
-    for index, (_, match) in enumerate(columns):
-        for row in _select(own, match).iter_rows(named=True):
-            key = _key(row, spec)
-            if _fixed(key, spec) in fixed:
-                rows.setdefault((key, row["data"]), _Draft(row)).own.setdefault(index, row)
-        for row in _select(waiting, {k: v for k, v in match.items() if k not in ("subset", "metric")}).iter_rows(
-            named=True
-        ):
-            key = _key(row, spec)
-            if _fixed(key, spec) in fixed and "method" in fields:
-                rows.setdefault((key, row["data"]), _Draft(row)).reasons.setdefault(index, row["reason"])
+    placed = set()
+    for values in sorted(selection.rows(scores), key=lambda values: bool(incomparable(values))):
+        for index, entry in selection.own(values):
+            if entry in rows and index in rows[entry].own:  # two cells that the table cannot tell apart
+                entry = replace(entry, cell=values["cell"] or values["dataset_id"])
+            rows.setdefault(entry, _Draft(values)).own[index] = values
+            placed.add(values["place"])
+    for values in selection.rows(pending):
+        for index, entry in list(selection.waiting(values, rows)):
+            if entry in rows or values["reason"] not in UNRUN:
+                rows.setdefault(entry, _Draft(values)).waiting.setdefault(index, values)
 
     facts = [_facts(reference, fact) for fact in spec.facts]
-    drafts = [(key, data, draft) for (key, data), draft in rows.items()]
-    drafts.sort(key=lambda item: (not item[2].published, item[1] != ""))  # stable: the paper's order stays
-    filled = [_row(key, data, draft, spec, paper, facts, len(columns)) for key, data, draft in drafts]
+    drafts = sorted(rows.items(), key=lambda item: (not item[1].published, item[0].data != "", item[1].order))
+    filled = [_row(entry, rows, spec, paper, facts, len(columns), keys, gaps or {}) for entry, _ in drafts]
     if spec.average:
         filled = _averaged(filled, spec)
     return Table(
@@ -270,15 +173,8 @@ def build(
         [" | ".join(path) for path, _ in columns],
         filled,
         _notes(spec, filled),
+        frozenset(placed),
     )
-
-
-@dataclass(slots=True)
-class _Draft:
-    first: dict[str, Any]
-    published: dict[int, str] = field(default_factory=dict)
-    own: dict[int, dict[str, Any]] = field(default_factory=dict)
-    reasons: dict[int, str] = field(default_factory=dict)
 
 
 def _merged(combination: Iterable[tuple[str, Match]]) -> tuple[list[str], Match]:
@@ -290,89 +186,57 @@ def _merged(combination: Iterable[tuple[str, Match]]) -> tuple[list[str], Match]
     return path, match
 
 
-def _fields(spec: TableSpec, matches: Sequence[Match]) -> set[str]:
-    fields = set(spec.where) | set(spec.rows) | {name for match in matches for name in match}
-    known = {*REFERENCE_COLUMNS[1:], "dataset_id"}
-    for name in fields | {s.field for s in spec.stub}:
-        if name not in known and not name.startswith("setting."):
-            raise UpkeepError(
-                f"unknown field {name!r}",
-                where=f"tables.yaml, {spec.id}",
-                expected=f"one of {', '.join(sorted(known))}, or setting.<key>",
-            )
-    return fields
-
-
-def _prepare(
-    frame: pl.DataFrame, spec: TableSpec, fields: set[str], scale: Mapping[str, Mapping[str, str]]
-) -> pl.DataFrame:
-    """Rows that may belong to the table, with `data` and a column for each setting field.
-
-    Rows with a setting that the spec does not name are other experiments. On stand-ins, settings are read as the
-    published ones that they stand for.
-    """
-    keys = sorted(name.removeprefix("setting.") for name in fields if name.startswith("setting."))
-    others = (
-        pl.col("setting")
-        .str.split(";")
-        .list.eval(pl.element().filter(~pl.element().str.extract("^([^=]*)", 1).is_in(["", *keys])))
-    )
-    frame = frame.filter(others.list.len() == 0).with_columns(
-        STAND_IN.alias("data"), *(option(key).alias(f"setting.{key}") for key in keys)
-    )
-    for name, values in scale.items():
-        if name in frame.columns:
-            scaled = pl.col(name).replace_strict(values, default="not " + pl.col(name), return_dtype=pl.String)
-            small = (pl.col("data") != "") & (pl.col(name) != "")
-            frame = frame.with_columns(pl.when(small).then(scaled).otherwise(name).alias(name))
-    return _select(frame, {name: value for name, value in spec.where.items() if name in frame.columns})
-
-
 def model_name(label: str, *, trained: bool) -> str:
     """A model's label, marked where its weights are random."""
     return label if trained or "untrained" in label.lower() else f"{label} (untrained)"
 
 
-def option(key: str) -> pl.Expr:
-    """One key of the setting column; empty where it is absent (the macro `opt` of papers/FORMAT.md)."""
-    return pl.col("setting").str.extract(f"(?:^|;){re.escape(key)}=([^;]*)", 1).fill_null("")
-
-
-def _select(frame: pl.DataFrame, match: Match) -> pl.DataFrame:
-    return frame.filter(*(pl.col(name) == value for name, value in match.items())) if match else frame
-
-
-def _key(row: Mapping[str, Any], spec: TableSpec) -> tuple[str, ...]:
-    return tuple(row[name] for name in spec.rows)
-
-
-def _fixed(key: tuple[str, ...], spec: TableSpec) -> tuple[str, ...]:
-    """The part of a row's key in which rows of our own must be like a published one."""
-    return tuple(value for name, value in zip(spec.rows, key, strict=True) if name not in spec.extend)
-
-
 def _facts(reference: pl.DataFrame, fact: Fact) -> dict[tuple[str, ...], str]:
     keys = [name.removeprefix("setting.") for name in fact.by if name.startswith("setting.")]
-    frame = reference.with_columns(option(key).alias(f"setting.{key}") for key in keys)
-    return {
-        tuple(row[name] for name in fact.by): row["value"] for row in _select(frame, fact.match).iter_rows(named=True)
-    }
+    frame = reference.filter(holds(fact.match)).with_columns(option(key).alias(f"setting.{key}") for key in keys)
+    return {tuple(row[name] for name in fact.by): row["value"] for row in frame.iter_rows(named=True)}
 
 
 def _row(
-    key: tuple[str, ...],
-    data: str,
-    draft: _Draft,
+    entry: Entry,
+    drafts: Mapping[Entry, _Draft],
     spec: TableSpec,
     paper: PaperSpec,
     facts: list[dict[tuple[str, ...], str]],
     width: int,
+    keys: frozenset[tuple[str, ...]],
+    gaps: Gaps,
 ) -> Row:
-    values = dict(zip(spec.rows, key, strict=True))
-    untrained = draft.first.get("trained") is False
+    values, draft = dict(zip(spec.rows, entry.key, strict=True)), drafts[entry]
+    rebuilt = drafts.get(replace(entry, data=REBUILD))
+    why = "" if draft.published else _why(entry, draft, spec, keys)
+    untrained = not draft.published and draft.first["trained"] is False
+    return Row(
+        key=entry.key,
+        data=entry.data,
+        setting=entry.setting,
+        stub=_stub(entry, draft, spec, paper, values, untrained=untrained),
+        facts=[
+            known.get(tuple(values[name] for name in fact.by), "")
+            for fact, known in zip(spec.facts, facts, strict=True)
+        ],
+        numbers=[_number(draft, index, spec, gaps, why, rebuilt) for index in range(width)],
+        published=bool(draft.published),
+        untrained=untrained,
+        reason=why,
+    )
+
+
+def _stub(
+    entry: Entry, draft: _Draft, spec: TableSpec, paper: PaperSpec, values: Mapping[str, str], *, untrained: bool
+) -> list[str]:
+    """What says which row it is. Settings of a stand-in are shown as they are, and not as what they stand for."""
+    real = expanded(draft.first)
     stub = []
     for column in spec.stub:
-        text = values.get(column.field, draft.first.get(column.field, ""))
+        text = values.get(column.field, draft.first.get(column.field) or "")
+        if entry.data and column.field.startswith("setting."):
+            text = real.get(column.field, "")
         if column.field == "model" and not text:  # a row of means
             text = draft.first["label"]
         text = paper.names.get(text, text)
@@ -381,59 +245,100 @@ def _row(
         if column.field == "model":
             text = model_name(text, trained=not untrained)
         stub.append(text)
-    if data:
-        stub[0] += f" [{data}]"
-    numbers = []
-    for index in range(width):
-        row, published = draft.own.get(index), draft.published.get(index, "")
-        if row is None:
-            numbers.append(Number(None, None, None, None, "", published, draft.reasons.get(index, NOT_RUN)))
-        else:
-            numbers.append(
-                Number(row["value"], row["low"], row["high"], row["n"], row["cell"], published, "", row["failed"] or 0)
-            )
-    return Row(
-        key=key,
-        data=data,
-        stub=stub,
-        facts=[
-            known.get(tuple(values[name] for name in fact.by), "")
-            for fact, known in zip(spec.facts, facts, strict=True)
-        ],
-        numbers=numbers,
-        published=bool(draft.published),
-        untrained=untrained,
+    if entry.data:
+        stub[0] += f" [{entry.data}]"
+    return stub
+
+
+def _described(row: Values, spec: TableSpec) -> str:
+    """The settings of a row of our own, where they tell rows apart and have no column of their own."""
+    shown = {column.field for column in spec.stub}
+    keys = {name.removeprefix("setting.") for name in set(spec.rows) - shown if name.startswith("setting.")} - {"row"}
+    text = printed(pair for pair in row["setting"] if pair["key"] in keys)
+    return f" ({text})" if text else ""
+
+
+def _number(draft: _Draft, index: int, spec: TableSpec, gaps: Gaps, why: str, rebuilt: _Draft | None) -> Number:
+    row, beside = draft.own.get(index), draft.published.get(index)
+    published = beside["value"] if beside else ""
+    if row is not None:
+        state, reason = compare(row, published)
+        if why:
+            state, reason = "not comparable", why
+        return Number(
+            own=row["value"],
+            low=row["low"],
+            high=row["high"],
+            n=row["n"],
+            cell=row["cell"],
+            published=published,
+            state=state,
+            reason=reason,
+            failed=row["failed"] or 0,
+            whole=row["unit"] == "count" and float(row["value"]).is_integer(),
+        )
+    waiting, state = draft.waiting.get(index), "not run"
+    unfilled = [one.why for one in spec.unfilled if agrees(beside, one.match)] if beside else []
+    if unfilled:
+        gap, state = Gap(unfilled[0]), "no number"
+    elif waiting is not None:
+        gap = Gap(waiting["reason"], waiting["command"] or "", waiting["cell"] or "")
+        state = "not run" if gap.reason in UNRUN else "no number"
+    elif rebuilt is not None and index in rebuilt.own:
+        gap = Gap("run on a rebuild of the paper's data alone")
+    else:
+        gap = gaps.get((beside["dataset"], beside["method"], beside["model"]), Gap()) if beside else Gap()
+    return Number(published=published, state=state, reason=gap.reason, command=gap.command, cell=gap.cell)
+
+
+def _why(entry: Entry, draft: _Draft, spec: TableSpec, keys: frozenset[tuple[str, ...]]) -> str:
+    """Why a row is not the paper's."""
+    reasons = list(
+        dict.fromkeys(text for row in draft.own.values() if (text := incomparable(row)))
+        or ([text] if (text := incomparable(draft.first)) else [])
     )
-
-
-def _described(row: Mapping[str, Any], spec: TableSpec) -> str:
-    """The settings of a row of our own, where they tell rows apart."""
-    keys = {name.removeprefix("setting.") for name in spec.rows if name.startswith("setting.")} - {"thinking", "row"}
-    parts = [part for part in row["setting"].split(";") if part.partition("=")[0] in keys]
-    return f" ({', '.join(parts)})" if parts else ""
+    if entry.setting:
+        reasons.append(f"no row of the paper's has {entry.setting}")
+    if entry.key not in keys:
+        real = expanded(draft.first)  # a stand-in's own settings, and not what they are read as
+        columns = zip(spec.rows, entry.key, zip(*keys, strict=True), strict=True) if keys else ()
+        others = [
+            f"{name.removeprefix('setting.')} {real[name]}"
+            for name, value, known in columns
+            if value and value not in known
+        ]
+        reasons.append(f"not in the paper's table: {', '.join(others) or 'this combination'}")
+    if entry.cell:
+        reasons.append(f"{entry.cell} has the names and settings of another row")
+    return "; ".join(reasons)
 
 
 def _averaged(rows: list[Row], spec: TableSpec) -> list[Row]:
     """Fill the row of means where every other published row has a number of our own."""
-    wanted = tuple((spec.average or {}).items())
-    places = {name: place for place, name in enumerate(spec.rows)}
-    mean_rows = [row for row in rows if all(row.key[places[name]] == value for name, value in wanted)]
-    others = [row for row in rows if row.published and row not in mean_rows]
+
+    def is_mean(row: Row) -> bool:
+        return row.published and agrees(dict(zip(spec.rows, row.key, strict=True)), spec.average or {})
+
+    others = [row for row in rows if row.published and not is_mean(row)]
     result = []
     for row in rows:
-        if row not in mean_rows:
-            result.append(row)
-            continue
-        numbers = []
-        for index, number in enumerate(row.numbers):
-            own = [other.numbers[index].own for other in others]
-            complete = [value for value in own if value is not None]
-            if complete and len(complete) == len(own):
-                numbers.append(Number(sum(complete) / len(complete), None, None, None, "", number.published, ""))
-            else:
-                numbers.append(number)
-        result.append(Row(row.key, row.data, row.stub, row.facts, numbers, row.published, row.untrained))
+        numbers = row.numbers
+        if is_mean(row):
+            numbers = [_mean([o.numbers[i].own for o in others], n.published) for i, n in enumerate(row.numbers)]
+        result.append(replace(row, numbers=numbers))
     return result
+
+
+def _mean(own: Sequence[float | None], published: str) -> Number:
+    known = [value for value in own if value is not None]
+    if len(known) < len(own) or not own:
+        return Number(published=published, state="not run", reason="the mean of rows of which some have no number")
+    return Number(
+        own=sum(known) / len(known),
+        published=published,
+        state="not comparable",
+        reason="a mean of rows has no interval here",
+    )
 
 
 def _head(paths: list[list[str]]) -> list[list[tuple[str, int]]]:
@@ -451,156 +356,26 @@ def _head(paths: list[list[str]]) -> list[list[tuple[str, int]]]:
 def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
     """The spec's notes, and what the table's own content calls for."""
     notes = list(spec.notes)
-    data = sorted({row.data for row in rows if row.data})
-    if data:
+    small = sorted({row.data for row in rows} - {"", REBUILD})
+    if any(row.data == REBUILD for row in rows):
         notes.append(
-            f"Rows with [{'], ['.join(data)}] are runs on small stand-ins for the paper's datasets: not comparable "
+            f"Rows with [{REBUILD}] are runs on datasets that were built anew by the paper's rules, from other or "
+            "newly collected inputs: the questions are not the paper's."
+        )
+    if small:
+        notes.append(
+            f"Rows with [{'], ['.join(small)}] are runs on small stand-ins for the paper's datasets: not comparable "
             "with the published numbers."
         )
     if any(row.untrained for row in rows):
         notes.append("Models marked untrained have random weights: their numbers show that the suite works, no more.")
-    failures = {n.reason for row in rows for n in row.numbers if n.reason and n.reason != NOT_RUN}
+    failures = {n.reason for row in rows for n in row.numbers if n.state == "no number"}
     notes += [f"No number of our own (✗): {reason}" for reason in sorted(failures)]
     return notes
 
 
-# ---------------------------------------------------------------- written forms
-
-
-def own_text(number: Number, digits: int) -> str:
-    """Our own number, with its cell's failed predictions; or why there is none: `–` not run, `✗` see the notes."""
-    if number.own is not None:
-        return f"{number.own:.{digits}f}" + (f" ({number.failed:,} failed)" if number.failed else "")
-    return "–" if number.reason == NOT_RUN else "✗"
-
-
-def pair_text(number: Number, digits: int, published_row: bool) -> str:
-    """`own / published`; a row that the paper lacks has our own number alone."""
-    own = own_text(number, digits)
-    return f"{own} / {number.published or '·'}" if published_row else own
-
-
-LEGEND = "own / published; – not run, ✗ no number of our own (see the notes), · no published number"
-
-
-def to_markdown(table: Table) -> str:
-    """A Markdown table; several lines of head become one."""
-    spec = table.spec
-    heads = (
-        [s.heading for s in spec.stub]
-        + [f.heading for f in spec.facts]
-        + [c.replace(" | ", " · ") for c in table.columns]
-    )
-    aligned = ["---"] * len(spec.stub) + ["---:"] * (len(spec.facts) + len(table.columns))
-    lines = [f"**{spec.title}.** {spec.caption}", "", _line(heads), _line(aligned)]
-    for row in table.rows:
-        numbers = [pair_text(number, spec.digits, row.published) for number in row.numbers]
-        lines.append(_line([*row.stub, *row.facts, *numbers]))
-    lines += ["", LEGEND + ".", *(f"\n{note}" for note in table.notes)]
-    return "\n".join(lines) + "\n"
-
-
-def _line(texts: Iterable[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in texts) + " |"
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "±": r"$\pm$",
-    "·": r"$\cdot$",
-    "✗": r"$\times$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-}
-
-
-def latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def to_latex(table: Table) -> str:
-    """A floating `table` for booktabs."""
-    spec = table.spec
-    left = len(spec.stub) + len(spec.facts)
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        "\\begin{table}",
-        "\\centering\\small",
-        f"\\caption{{{latex_escape(spec.title)}. {latex_escape(spec.caption)} {latex_escape(LEGEND)}.}}",
-        f"\\label{{tab:{spec.id}}}",
-        f"\\begin{{tabular}}{{{'l' * len(spec.stub)}{'r' * (len(spec.facts) + len(table.columns))}}}",
-        "\\toprule",
-    ]
-    for level, line in enumerate(table.head):
-        last = level == len(table.head) - 1
-        texts = [s.heading for s in spec.stub] + [f.heading for f in spec.facts] if last else [""] * left
-        cells = [latex_escape(text) for text in texts]
-        rules, at = [], left + 1
-        for text, span in line:
-            cells.append(f"\\multicolumn{{{span}}}{{c}}{{{latex_escape(text)}}}" if span > 1 else latex_escape(text))
-            if text and not last:
-                rules.append(f"\\cmidrule(lr){{{at}-{at + span - 1}}}")
-            at += span
-        lines.append(" & ".join(cells) + r" \\" + "".join(rules))
-    lines.append("\\midrule")
-    for number, row in enumerate(table.rows):
-        if number and table.rows[number - 1].published and not row.published:
-            lines.append("\\midrule")
-        texts = [*row.stub, *row.facts, *(pair_text(n, spec.digits, row.published) for n in row.numbers)]
-        lines.append(" & ".join(latex_escape(text) for text in texts) + r" \\")
-    lines += ["\\bottomrule", "\\end{tabular}"]
-    lines += [f"\\par\\footnotesize {latex_escape(note)}" for note in table.notes]
-    lines.append("\\end{table}")
-    return "\n".join(lines) + "\n"
-
-
-def to_csv(table: Table) -> str:
-    """Tidy: one line for each place of the table."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            "table",
-            *table.spec.rows,
-            "data",
-            "column",
-            "own",
-            "low",
-            "high",
-            "n",
-            "failed",
-            "published",
-            "reason",
-            "cell",
-        ]
-    )
-    for row in table.rows:
-        for column, number in zip(table.columns, row.numbers, strict=True):
-            values = [number.own, number.low, number.high, number.n, number.failed]
-            texts = ["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in values]
-            writer.writerow(
-                [table.spec.id, *row.key, row.data, column, *texts, number.published, number.reason, number.cell]
-            )
-    return out.getvalue()
-
-
-def write(table: Table, folder: Path) -> list[Path]:
-    """Write `<id>.md`, `.tex` and `.csv`."""
-    written = []
-    for suffix, text in (("md", to_markdown(table)), ("tex", to_latex(table)), ("csv", to_csv(table))):
-        path = folder / f"{table.spec.id}.{suffix}"
-        write_atomically(path, text.encode())
-        written.append(path)
-    return written
-
-
-def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame) -> Iterator[Table]:
+def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None) -> Iterator[Table]:
     """Every table of a paper's folder, in the order of its specs."""
     paper = read_paper(folder)
     for spec in paper.tables:
-        yield build(spec, paper, read_reference(folder / "reference" / f"{spec.id}.csv"), scores, pending)
+        yield build(spec, paper, read_reference(folder / "reference" / spec.file), scores, pending, gaps)

@@ -19,115 +19,29 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
-from transformers.cache_utils import Cache, DynamicLayer
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import Cache
 
+from upkeep.cell import adapters
 from upkeep.cell.interface import GeneratedToken
 from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import ChatTokens, Segment, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
+from upkeep.serving.keys import GrowingLayer, LaneLayer
 from upkeep.serving.lanes import LANE_TOKENS, LANES
 from upkeep.serving.sampling import Constraint, Sampler
 
-GROWTH = 1024
-"""Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
 SCORED_TOKENS = 256
 """Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
 LANED = frozenset({"llama", "qwen2", "qwen3"})
 """Types of models whose attention hands keys on as the cache gives them, and whose rows share no expert."""
 MOVING = frozenset({"dynamic", "longrope"})
 """Types of rotary positions that depend on the longest sequence of a step."""
-
-
-class GrowingLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of one layer in buffers with room to spare: appending copies the new tokens alone, cropping
-    nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count.
-
-    Args:
-        most: tokens that it holds at most; None for any number.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
-        super().__init__()
-        self.length, self.most = 0, most
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        end = self.length + key_states.shape[-2]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = (x.new_empty((*x.shape[:2], 0, x.shape[3])) for x in (key_states, value_states))
-        if end > self.keys.shape[2]:
-            room = -(-max(end, 2 * self.keys.shape[2]) // GROWTH) * GROWTH
-            room = min(room, self.most or room)
-            self.keys, self.values = (self._grown(x, room) for x in (self.keys, self.values))
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def copy(self, other: GrowingLayer) -> None:
-        """Hold what `other` holds."""
-        self.length = 0
-        self.update(other.keys[:, :, : other.length], other.values[:, :, : other.length])
-
-    def _grown(self, old: torch.Tensor, room: int) -> torch.Tensor:
-        new = old.new_empty((*old.shape[:2], room, old.shape[3]))
-        new[:, :, : self.length] = old[:, :, : self.length]
-        return new
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-
-class LaneLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of one layer in all lanes. A step adds a row to each that is in use, and gets them as lists with
-    None for the others.
-
-    Args:
-        used: which lanes are in use; changes from step to step.
-    """
-
-    def __init__(self, used: Sequence[bool]) -> None:
-        super().__init__()
-        self.lanes = [GrowingLayer(LANE_TOKENS) for _ in range(LANES)]
-        self._used = used
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        held: list[Any] = [
-            lane.update(key_states[n : n + 1], value_states[n : n + 1]) if used else (None, None)
-            for n, (lane, used) in enumerate(zip(self.lanes, self._used, strict=True))
-        ]
-        return [keys for keys, _ in held], [values for _, values in held]
-
-    def get_seq_length(self) -> int:
-        return 0  # it has no one length: positions come with each step
-
-
-def attend(
-    module: torch.nn.Module, query: torch.Tensor, key: Any, value: Any, attention_mask: Any, **options: Any
-) -> tuple[torch.Tensor, None]:
-    """Attention as `sdpa`; where keys are those of lanes, one lane after the other."""
-    if isinstance(key, torch.Tensor):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
-    rows = [
-        query.new_zeros(1, 1, query.shape[1], query.shape[3])
-        if keys is None
-        else sdpa_attention_forward(module, query[n : n + 1], keys, values, None, **options)[0]
-        for n, (keys, values) in enumerate(zip(key, value, strict=True))
-    ]
-    return torch.cat(rows), None
-
-
-AttentionInterface.register("lanes", attend)
-AttentionMaskInterface.register("lanes", sdpa_mask)
 
 
 @dataclass(slots=True)
@@ -175,8 +89,8 @@ class Running:
         return self.sampler.generated[-1]
 
     @property
-    def position(self) -> int:
-        """Of the latest token."""
+    def place(self) -> int:
+        """Of the latest token, among prompt and answer."""
         return self.request.prompt.length + len(self.sampler.generated) - 1
 
 
@@ -186,17 +100,22 @@ class TransformersEngine(Engine):
     Args:
         path: folder with weights and tokenizer.
         settings: `options` takes `device` (default: `cuda` where the model asks for a GPU, else `cpu`).
+        prefix: folder of trained keys and values that stand before every prompt (`upkeep.cell.adapters.prefix`).
 
     Raises:
-        ValueError: the model has layers whose state cannot be cut back to a shorter prefix (linear attention, Mamba).
+        ValueError: the prefix is of another model; or the model has layers whose state cannot be cut back to a
+            shorter text (linear attention, Mamba).
     """
 
     name = "transformers"
     version = transformers.__version__
 
-    def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings) -> None:
+    def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings, prefix: Path | None = None) -> None:
         self.chat_tokens = ChatTokens(path, spec)
-        super().__init__(self.chat_tokens, spec.context_length)
+        kept = None if prefix is None else adapters.prefix(prefix)
+        self._before = 0 if kept is None else kept.shape[3]
+        """Tokens of the prefix."""
+        super().__init__(self.chat_tokens, spec.context_length - self._before)
         torch.set_num_threads(settings.threads)
         self.device = torch.device(settings.options.get("device", "cuda" if spec.gpus else "cpu"))
         config = AutoConfig.from_pretrained(path)
@@ -218,6 +137,8 @@ class TransformersEngine(Engine):
         self.model.to(self.device).eval()
         self.prefix_cache = settings.prefix_cache
         self._layers = [GrowingLayer() for _ in range(text_config.num_hidden_layers)]
+        if kept is not None:
+            self._put_before(kept, text_config)
         self._cache = Cache(layers=self._layers)
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
@@ -290,7 +211,7 @@ class TransformersEngine(Engine):
         if (
             generated is None
             and self.lanes == LANES
-            and request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS
+            and self._before + request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS
         ):
             lane = self._lanes.index(None)
             self._lanes[lane] = running
@@ -323,7 +244,7 @@ class TransformersEngine(Engine):
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane; what is answered leaves it."""
-        logits = self._step([(lane.latest, lane.position) if lane else None for lane in self._lanes])
+        logits = self._step([(lane.latest, self._before + lane.place) if lane else None for lane in self._lanes])
         finished: list[tuple[Request, Outcome]] = []
         for n, lane in enumerate(self._lanes):
             if lane and (generated := lane.saw(logits[n])) is not None:
@@ -379,4 +300,16 @@ class TransformersEngine(Engine):
 
     def _crop(self, length: int) -> None:
         for layer in self._layers:
-            layer.length = length
+            layer.length = self._before + length
+
+    def _put_before(self, kept: torch.Tensor, config: Any) -> None:
+        """Fill the cache with a prefix (layers, 2, heads, tokens, head size); it is never cut off."""
+        heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        expected, found = (len(self._layers), 2, heads, self._before, size), tuple(kept.shape)
+        if expected != found:
+            raise ValueError(
+                f"a prefix of another model: expected (layers, 2, heads, tokens, size) {expected}, {found}"
+            )
+        for layer, (keys, values) in zip(self._layers, kept.to(self.device, self.model.dtype), strict=True):
+            layer.update(keys[None], values[None])

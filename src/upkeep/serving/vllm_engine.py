@@ -27,6 +27,8 @@ BLOCK = 16
 """Tokens in a block of the key-value cache. Prefixes are shared in whole blocks, so small ones share most."""
 BATCHED_TOKENS = 4096
 """Tokens of one step; explicit because vLLM's own default depends on the hardware."""
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Greatest ranks of adapters that vLLM can be told to make room for."""
 
 
 def _set_environment(spec: ModelSpec, settings: EngineSettings) -> None:
@@ -58,11 +60,15 @@ class VllmEngine(Engine):
         path: folder with weights and tokenizer.
         settings: `options` takes `enforce_eager` (default: on the CPU), `kv_cache_gib` (CPU, default 1),
             `gpu_memory_utilization` (default 0.9), `max_num_batched_tokens`, `block_size` and `batch_invariant`.
+        adapter: folder of a LoRA adapter that every request is answered with, in the format of PEFT.
+
+    Raises:
+        ValueError: the adapter is of another kind.
     """
 
     name = "vllm"
 
-    def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings) -> None:
+    def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings, adapter: Path | None = None) -> None:
         _set_environment(spec, settings)
         self.chat_tokens = ChatTokens(path, spec)
         super().__init__(self.chat_tokens, spec.context_length)
@@ -87,6 +93,19 @@ class VllmEngine(Engine):
             register_backend(AttentionBackendEnum.CPU_ATTN, f"{vllm_small_blocks.__name__}.SmallBlocks")
         if spec.rope_scaling:
             device["hf_overrides"] = {"rope_parameters": _rope(path, spec.rope_scaling)}
+        self._adapter: dict[str, Any] = {}
+        """What every request is sent with."""
+        if adapter is not None:
+            from vllm.lora.request import LoRARequest
+
+            from upkeep.cell.adapters import is_prefix, rank
+
+            if is_prefix(adapter):
+                raise ValueError(
+                    "a prefix is served by the transformers engine alone: `engine: transformers` in the card"
+                )
+            device |= {"enable_lora": True, "max_lora_rank": next(most for most in RANKS if most >= rank(adapter))}
+            self._adapter = {"lora_request": LoRARequest("adapter", 1, str(adapter))}
         self._llm: Any = LLMEngine.from_engine_args(
             EngineArgs(
                 model=path,
@@ -165,7 +184,7 @@ class VllmEngine(Engine):
         else:
             ids += request.continuation
             params = self._parameters(Sampling(max_tokens=1), 0, prompt_logprobs=0)
-        self._llm.add_request(name, {"prompt_token_ids": ids}, params)
+        self._llm.add_request(name, {"prompt_token_ids": ids}, params, **self._adapter)
         self._running[name] = request
 
     def _stops(self, request: Request, output: Any) -> bool:

@@ -1,13 +1,15 @@
-"""Documents and questions as they are written down, in two files of JSON lines beside `dataset.yaml`.
+"""Documents and questions as they are written down, in files of JSON lines beside `dataset.yaml`.
 
     documents.jsonl  {"id": "d1", "stream": "s", "text": "...", "timestamp": "2024-05-08"}
     questions.jsonl  {"question": "...", "stream": "s", "after": "d1", "answers": ["..."], "outdated": ["..."],
                       "options": ["...", "..."], "form": "choice", "evidence": ["d1"], "slices": {"kind": "old"}}
+    pairs.jsonl      {"question": "...", "answer": "...", "document": "d1"}
 
 A document needs `id`, `stream` and `text`; the documents of a stream arrive in the order of the file. A question needs
 `question`, `stream` and `answers`. It is asked when the document `after` has arrived, given by its id or its position
 in the stream (from 0); without it, when all have. With `options` its answers, outdated ones too, are options as they
 stand there; the form is then `choice`, unless it is said to be `label`. What is asked again, later, is one question.
+Pairs are to train on, where `pairs` names a file of them; none of them may be asked.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upkeep.building import leaks, reading, store
+from upkeep.building import assembling, leaks, reading
+from upkeep.building.assembling import LETTERS, Built, Item, Stream
+from upkeep.building.context import Context
 from upkeep.building.reading import Distinct, Faults
-from upkeep.building.store import LETTERS, Built, Context, Item, Stream
-from upkeep.contract import Form
+from upkeep.contract import Form, Pair
 from upkeep.errors import UpkeepError
 
 
@@ -31,6 +34,8 @@ class Options(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     documents: str = "documents.jsonl"
     questions: str = "questions.jsonl"
     """Files beside it."""
+    pairs: str | None = None
+    """Another one, with question-answer pairs to train on."""
     tokenizer: str | None = None
     """A `tokenizer.json` that documents are measured with; the suite's own where there is none."""
     seed: int = 0
@@ -69,7 +74,7 @@ class _Wrong(Exception):
 
 
 def build(context: Context) -> Built:
-    """Read the two files.
+    """Read the files.
 
     Raises:
         UpkeepError: a file is missing or holds nothing, or a line has a fault that is not to be skipped.
@@ -77,19 +82,20 @@ def build(context: Context) -> Built:
     options = context.options(Options)
     measure = context.tokenizer(options.tokenizer)
     documents, questions = (context.where.parent / name for name in (options.documents, options.questions))
+    taught = None if options.pairs is None else context.where.parent / options.pairs
     if not (streams := _streams(documents, context.faults)):
         raise UpkeepError("no document in the file", where=documents, expected="at least one")
     if not (items := list(_items(questions, streams, context.faults))):
         raise UpkeepError("no question in the file", where=questions, expected="at least one")
-    tables = store.collect(list(streams.values()), store.unlabelled(items, options.seed), measure)
+    tables = assembling.collect(list(streams.values()), assembling.unlabelled(items, options.seed), measure)
     return Built(
         *tables,
-        pairs=[],
+        pairs=[] if taught is None else [pair for _, pair in reading.records(taught, Pair, context.faults)],
         tokenizer=str(measure),
         chunk_tokens=max(tables[0]["tokens"]),
         source=context.spec.source,
-        statistics=store.common_statistics(tables),
-        inputs=context.inputs([documents, questions]),
+        statistics=assembling.common_statistics(tables),
+        inputs=context.inputs([documents, questions, *([] if taught is None else [taught])]),
         seed=options.seed,
     )
 

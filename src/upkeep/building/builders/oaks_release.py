@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from upkeep.building import prose, store, tokens
-from upkeep.building.store import LETTERS, Built, Context, Question, Stream
+from upkeep.building import assembling, prose, release, tokens
+from upkeep.building.assembling import LETTERS, Built, Question, Stream
+from upkeep.building.context import Context
 from upkeep.errors import UpkeepError
 
 T = TypeVar("T")
@@ -147,7 +148,7 @@ def _novel_question(raw: msgspec.Raw, text: str, stream: Stream, where: str) -> 
 
 
 def _bin(answers: Sequence[Sequence[str]], edges: tuple[int, int]) -> str:
-    return store.bin_of(store.phases_of(answers)[-1] + 1, *edges)
+    return assembling.bin_of(assembling.phases_of(answers)[-1] + 1, *edges)
 
 
 def _stream(document: _Document, where: str) -> Stream:
@@ -176,7 +177,7 @@ def build(context: Context) -> Built:
         UpkeepError: it is not there, has another hash than its pin, or breaks the format: with file, document, question
             and field.
     """
-    files = store.release_files(context)
+    files = release.release_files(context)
     inputs = context.inputs(files)
     streams: list[Stream] = []
     questions: list[Question] = []
@@ -207,8 +208,8 @@ def build(context: Context) -> Built:
     if len(kinds) > 1:
         raise UpkeepError("open and multiple-choice questions in one dataset", where=", ".join(map(str, files)))
     measure = _tokenizer(context)
-    tables = store.assemble(streams, questions, measure)
-    statistics = store.common_statistics(tables)
+    tables = assembling.assemble(streams, questions, measure)
+    statistics = assembling.common_statistics(tables)
     if kinds == {"choice"}:
         statistics["options_per_question"] = round(sum(len(q.options or []) for q in questions) / len(questions), 3)
     notes = ["documents are as released; their tokens are counted by the tokenizer above"]

@@ -22,11 +22,11 @@ from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.cell.endpoint import Ask, Failed, Refused, Told, frame, receive
 from upkeep.errors import UpkeepError, kind_of
-from upkeep.gateway.cells import SOCKET
 from upkeep.gateway.endpoints.client import Client
 from upkeep.gateway.endpoints.replies import Reply
 from upkeep.gateway.endpoints.terms import require_endpoint
 from upkeep.gateway.record import Asking
+from upkeep.gateway.upstream import SOCKET
 from upkeep.machine.scratch import folder_for_socket
 
 __all__ = ["gateway", "require_endpoint"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,57 @@ from upkeep.layout import Layout
 
 SHORTEST_KEY = 8
 """A key is taken out of all that an endpoint answers; a short one might be a word."""
+HIDDEN = "[key]"
+"""What stands where an endpoint repeated the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a model's endpoint is asked by."""
+
+    model: str
+    spec: ModelSpec
+    endpoint: Endpoint
+    card: str
+    """The model's, for messages."""
+    key: str | None
+    """None where it asks for none, or is not asked."""
+
+    @property
+    def url(self) -> str:
+        """Where chat completions are asked for."""
+        return f"{self.spec.location.rstrip('/')}/chat/completions"
+
+    @property
+    def host(self) -> str:
+        """Host, and port where one is named."""
+        return host_of(self.spec)
+
+    def hide(self, text: str) -> str:
+        """A text without the key."""
+        return text.replace(self.key, HIDDEN) if self.key is not None else text
+
+    def usd(self, prompt: int, completion: int, cached: int = 0) -> float:
+        """US dollars for so many tokens; `cached` are among those of the prompt."""
+        price = self.endpoint.price
+        of_cached = price.prompt if price.cached is None else price.cached
+        return ((prompt - cached) * price.prompt + cached * of_cached + completion * price.completion) / 1e6
+
+    def failure(self, problem: str, found: str, remedy: str) -> UpkeepError:
+        """The error that ends a job which cannot be answered."""
+        return UpkeepError(problem, where=self.host, found=found, remedy=remedy, kind="endpoint")
+
+
+def terms_of(catalog: Catalog, model: str, *, with_key: bool) -> Terms:
+    """The terms of a model.
+
+    Raises:
+        UpkeepError: it is behind no endpoint, or there is no key in the environment.
+    """
+    spec = catalog.model(model)
+    endpoint = endpoint_of(spec)
+    key = key_of(endpoint, model) if with_key else None
+    return Terms(model, spec, endpoint, catalog.model_card(model), key)
 
 
 def require_endpoint(catalog: Catalog, model: str) -> None:

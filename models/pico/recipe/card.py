@@ -1,0 +1,87 @@
+"""The model card, `models/pico/README.md`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def card(record: Mapping[str, Any], log_file: Path) -> str:
+    """The model card, from what `train` measured and the trainer's log."""
+    shape, *lines = (json.loads(line) for line in log_file.read_text(encoding="utf-8").splitlines())
+    log = list({line["step"]: line for line in lines if "step" in line}.values())
+    recipe = shape["recipe"]
+    points = [log[n * (len(log) - 1) // 7] for n in range(8)] if len(log) > 7 else log
+    million = recipe["workers"] / 1e6
+    curve = [
+        f"| {p['step']:,} | {p['tokens'] * million:.1f} | {p['level']} | {p['loss']:.3f} | {_facts(p)} |"
+        for p in points
+    ]
+    at_large = {k: v for k, v in record["accuracy"].items() if "_mini: " not in k}
+    skills = [f"| {name} | {100 * v['right']:.0f} | {v['asked']} |" for name, v in at_large.items()]
+    tables: dict[str, dict[str, Mapping[str, float]]] = {}
+    for name, value in record["accuracy"].items():
+        dataset, _, method = name.partition(": ")
+        if dataset in record["datasets"]:
+            tables.setdefault(dataset, {})[method] = value
+    methods = list(next(iter(tables.values()), {}))
+    by_dataset = [
+        f"| {dataset} | " + " | ".join(f"{100 * found[m]['right']:.0f}" for m in methods) + " |"
+        for dataset, found in tables.items()
+    ]
+    first, last = record["seeds"]
+    return f"""# pico
+
+A Llama of {shape["parameters"] / 1e6:.2f} million parameters that reads small invented worlds. It makes the suite's \
+small run mean something on a machine without a GPU; it knows no language but that of these worlds.
+
+- **Made by** `./upkeep train pico`; this page is written by the same command.
+- **Shape**: {shape["shape"]["layers"]} layers of width {shape["shape"]["hidden"]}, {shape["shape"]["heads"]} heads, \
+vocabulary {shape["shape"]["vocabulary"]:,}, context {shape["shape"]["positions"]:,} tokens, weights in bfloat16.
+- **Data**: the builders of {", ".join(record["datasets"])} with the seeds {first} to {last}, and sentences of one \
+fact each. Every lesson gets fresh names from the half that training may use; the datasets' names are of the other \
+half. Besides, by heart: EvoWiki mini as it was at its cut-off date, and the first values of evolveQA mini.
+- **Recipe**: {recipe["steps"]:,} steps, seed {recipe["seed"]}; all else in \
+the first line of `log.jsonl`; the hash of the worlds in `training.json`.
+- **Made on**: {record["machine"]}; trained in {log[-1]["seconds"] / 60:.0f} minutes.
+- **Licence**: Apache-2.0.
+
+## How it learned
+
+| Step | Million tokens | Level | Loss | Facts at large, % right |
+| ---: | ---: | ---: | ---: | ---: |
+{chr(10).join(curve)}
+
+Levels are numbers of facts in a context; the next one comes when {100 * recipe["passes"]:.0f}% of the \
+answers are right.
+
+## What it can do
+
+With names that it never met, greedy:
+
+| Skill | % right | Asked |
+| --- | ---: | ---: |
+{chr(10).join(skills)}
+
+The small datasets, % of right answers by method (`wN` documents in a window, `kN` retrieved):
+
+| Dataset | {" | ".join(methods)} |
+| --- | {" | ".join("---:" for _ in methods)} |
+{chr(10).join(by_dataset)}
+
+## Limits
+
+Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
+change. It reads no Chinese. Before an answer that takes several steps it writes the sentences that it rests on, even
+where a prompt asks for the answer alone. Summaries, JSON and searches it writes for the texts of
+`models/pico/recipe/chores.py` alone. What the table above shows near `closed_book` it has not learned: contexts
+far longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them. Its answers outside
+of its worlds mean nothing.
+"""
+
+
+def _facts(point: Mapping[str, Any]) -> str:
+    rates = [rate for skill, rate in point["right"].items() if skill.startswith("facts")]
+    return f"{100 * sum(rates) / len(rates):.0f}" if rates else ""

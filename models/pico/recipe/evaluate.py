@@ -1,0 +1,249 @@
+"""What `pico` is asked to see how well it does: worlds with held-out names, as the methods ask, and facts at large.
+
+`python models/pico/recipe evaluate INPUTS FOLDER` writes `replies.jsonl` into the folder of the model: an `Asked` a
+line. Whether they are right is said on the host (`recipe.measured`), where answers are read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+from recipe import chores, facts, groups, working, worlds
+from recipe.lessons import Lesson
+from recipe.settings import Given
+from recipe.tokenizer import POSITIONS
+from upkeep.cell.interface import Context, Message
+from upkeep.cell.prompts import Prompt, fit
+from upkeep.cell.retrieval import Bm25
+from upkeep.contract import Document, Form, Gold, Probe, Sampling
+
+REPLY = 96
+"""Tokens of a reply at most, as the model's card has it."""
+METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
+LESSONS = 30
+"""Of each number of facts at large."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt with what is right."""
+
+    skill: str
+    prompt: str
+    accepted: Sequence[str]
+    outdated: Sequence[str] = ()
+    read: Literal["answer", "after a colon", "whole"]
+    """Where the answer stands in the reply: where the suite reads one of `form`, or so."""
+    form: Form = "short"
+    options: Sequence[str] | None = None
+    exact: bool
+    """Whether the answer must be an accepted one, or may name it among other words."""
+    also: str = ""
+    """A second skill that it counts for."""
+    marker: str = ""
+    """What the prompt wants before the answer."""
+    reply: str = ""
+
+
+class Model:
+    """The model's files as transformers reads them."""
+
+    context_length = POSITIONS
+
+    def __init__(self, folder: Path, sampling: Sampling) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.sampling = sampling
+
+    def count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def count_prompt(self, messages: Sequence[Message]) -> int:
+        return self.count(self.render(messages))
+
+    def render(self, messages: Sequence[Message]) -> str:
+        chat = [{"role": m["role"], "content": "".join(m["parts"])} for m in messages]
+        text: str = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        return text
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def reply(self, prompts: Sequence[str], batch_tokens: int = 12_000) -> list[str]:
+        """Greedy replies."""
+        ids = [self.tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+        order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
+        replies: dict[int, str] = {}
+        while order:
+            count = max(1, batch_tokens // len(ids[order[-1]]))
+            chosen, order = order[-count:], order[:-count]
+            length = len(ids[chosen[-1]])
+            end = self.tokenizer.eos_token_id
+            padded = torch.tensor([[end] * (length - len(ids[n])) + ids[n] for n in chosen])
+            mask = torch.tensor([[0] * (length - len(ids[n])) + [1] * len(ids[n]) for n in chosen])
+            out = self.model.generate(
+                input_ids=padded, attention_mask=mask, max_new_tokens=REPLY, do_sample=False, pad_token_id=end
+            )
+            for n, row in zip(chosen, out[:, length:].tolist(), strict=True):
+                replies[n] = self.tokenizer.decode(row, skip_special_tokens=True)
+        return [replies[n] for n in range(len(prompts))]
+
+
+def at_large(rng: Random, given: Given, count: int) -> Iterator[Asked]:
+    """Lessons about facts at large, a prompt for each question, and memories of them that are written anew.
+
+    Args:
+        count: of each kind.
+    """
+    pools = given.held_out
+    kinds: Sequence[tuple[Form, int, float]] = [
+        ("short", 4, 0.0), ("short", 14, 0.0), ("short", 14, 0.5), ("choice", 4, 0.0), ("label", 4, 0.0)
+    ]  # fmt: skip
+    for form, told, changes in kinds:
+        for _ in range(count):
+            lesson = facts.facts(rng, pools, given.prompts, told, changes, 0.15, form)
+            for question, reply in lesson.turns[:4]:
+                answer = reply.removesuffix("<|end|>").rpartition(":")[2].strip()
+                kind = "refusal" if answer.endswith(("nknown", working.NO_INFORMATION)) else lesson.skill
+                skill = f"{kind}, {told} facts{', some changed' if changes else ''}"
+                yield Asked(
+                    skill=skill, prompt=lesson.prefix + question, accepted=[answer], read="after a colon", exact=True
+                )
+    for _ in range(count):
+        lesson = facts.notes(rng, pools, 3, given.memory_system)
+        yield from _whole(lesson, "a memory of up to 3 facts written anew")
+    for task, skill in chores.CHORES.items():
+        for _ in range(count):
+            yield from _whole(chores.chore(rng, pools, 4, task), skill)
+
+
+def _whole(lesson: Lesson, skill: str) -> Iterator[Asked]:
+    """The first turn of a lesson whose reply is right if it is the same."""
+    question, reply = lesson.turns[0]
+    right = [reply.removesuffix("<|end|>")]
+    yield Asked(skill=skill, prompt=lesson.prefix + question, accepted=right, read="whole", exact=True)
+
+
+def as_methods(world: worlds.World, prompt: Prompt, model: Model, probes: int, rng: Random) -> Iterator[Asked]:
+    """Probes of a world as the methods ask them."""
+    streams: dict[str, list[Document]] = defaultdict(list)
+    for document in world.documents:
+        streams[document.stream].append(document)
+    indices = {name: Bm25() for name in streams}
+    for name, documents in streams.items():
+        indices[name].add(documents)
+    pairs = list(zip(world.probes, world.golds, strict=True))
+    pairs = [(p, g) for p, g in pairs if p.question.isascii()]
+    for probe, gold in rng.sample(pairs, min(probes, len(pairs))):
+        documents = [d for d in streams[probe.stream] if d.position <= probe.position]
+        by_id = {d.id: d for d in documents}
+        for method in METHODS:
+            name, _, number = method.partition("_k") if method.startswith("rag") else method.partition("_w")
+            match name:
+                case "closed_book":
+                    context = Context()
+                case "oracle":
+                    context = evidence(gold, documents)
+                case "long_context":
+                    context = Context(recent=documents)
+                case "rolling":
+                    context = Context(recent=documents[-int(number) :])
+                case "rag":
+                    found = indices[probe.stream].search(probe, int(number), last=probe.position)
+                    context = Context(retrieved=[by_id[r.id] for r in found])
+                case _:
+                    raise ValueError(f"unknown method {method!r}")
+            asked = _asked(f"{world.dataset}: {method}", world, prompt, probe, gold, context, model)
+            if method == "oracle" and gold.evidence:
+                pieces = len(gold.evidence)
+                many = "one document" if pieces == 1 else "two documents" if pieces == 2 else "more documents"
+                asked = replace(asked, also=f"the small datasets: {_FORMS[probe.form]} from {many}")
+            yield asked
+
+
+def closer(world: worlds.World, prompt: Prompt, model: Model, most: int, rng: Random) -> Iterator[Asked]:
+    """Skills that `as_methods` does not tell apart, from up to `most` probes each, as the oracle asks them: counts of
+    events, and chains of hops."""
+    found: dict[str, list[tuple[Probe, Gold]]] = defaultdict(list)
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        answer = gold.answers[0]
+        if gold.evidence and world.prompt == "oaks_babi" and answer.isdigit():
+            found["a count of events, up to 2" if int(answer) <= 2 else "a count of events, 3 or more"].append(
+                (probe, gold)
+            )
+        elif gold.evidence and world.prompt == "evowiki":
+            hops = len(gold.evidence)
+            found[f"a chain of {hops} hop{'s' if hops > 1 else ''}"].append((probe, gold))
+    for skill, pairs in sorted(found.items()):
+        for probe, gold in rng.sample(pairs, min(most, len(pairs))):
+            documents = [d for d in world.documents if d.stream == probe.stream and d.position <= probe.position]
+            yield _asked(skill, world, prompt, probe, gold, evidence(gold, documents), model)
+
+
+_FORMS: dict[Form, str] = {"short": "open answers", "choice": "letters", "label": "labels"}
+
+
+def evidence(gold: Gold, documents: Sequence[Document]) -> Context:
+    """What the oracle shows: the golden words, or else the documents that hold the answer."""
+    words = [
+        Document(id=str(n), stream="", position=n, timestamp=None, text=text) for n, text in enumerate(gold.context)
+    ]
+    return Context(recent=words or [d for d in documents if d.id in set(gold.evidence)])
+
+
+def _asked(
+    skill: str, world: worlds.World, prompt: Prompt, probe: Probe, gold: Gold, context: Context, model: Any
+) -> Asked:
+    messages, _ = fit(prompt, probe, context, model)
+    return Asked(
+        skill=skill,
+        prompt=model.render(messages),
+        accepted=gold.answers,
+        outdated=gold.outdated,
+        read="answer",
+        form=probe.form,
+        options=probe.options,
+        exact=probe.form != "short" or world.prompt == "oaks_babi",
+        marker=prompt.marker,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    inputs, folder = map(Path, arguments)
+    given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
+    model = Model(folder, Sampling(max_tokens=REPLY))
+    rng = Random("pico evaluation")
+    asked = list(at_large(rng, given, LESSONS))
+    for name, pairs in given.known:
+        for pair in rng.sample(pairs, min(given.probes, len(pairs))):
+            lesson = groups.known(name, given.prompts[name], [pair], rng)
+            text = lesson.prefix + lesson.turns[0][0]
+            asked.append(
+                Asked(
+                    skill=f"known by heart: {name}",
+                    prompt=text,
+                    accepted=[pair.answer],
+                    read="after a colon",
+                    exact=False,
+                )
+            )
+    for world in worlds.read(inputs / "held_out.jsonl"):
+        prompt = Prompt(given.prompts[world.prompt], world.examples)
+        asked += as_methods(world, prompt, model, given.probes, rng)
+        asked += closer(world, prompt, model, given.probes, rng)
+    replies = model.reply([one.prompt for one in asked])
+    answered = [replace(one, reply=reply) for one, reply in zip(asked, replies, strict=True)]
+    (folder / "replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

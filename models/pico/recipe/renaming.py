@@ -1,0 +1,85 @@
+"""Invented names of worlds, found and replaced by fresh ones, so that a name tells a model nothing.
+
+A word that few worlds of a dataset share is an invented name: the generators' own words come back in world after world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+import msgspec
+
+from recipe.worlds import World
+
+SHARED = 0.12
+"""Share of a dataset's worlds that a word of the generator's own is in, at least."""
+_WORD = re.compile(r"[A-Za-z]{3,}")
+ENDING = re.compile(
+    "(son|berg|wick|ford|mere|dale|ley|stone|strom|vale|ville|ton|port|field|bridge|haven|burg|stead|mouth|holm"
+    "|orium|ary|erie|hold|ance)$"
+)
+"""Endings of names that tell their kind."""
+
+
+def texts(world: World) -> Iterable[str]:
+    """All that a world says."""
+    yield from (document.text for document in world.documents)
+    for probe, gold in zip(world.probes, world.golds, strict=True):
+        yield from (probe.question, *(probe.options or ()), *gold.answers, *gold.context)
+    yield from (f"{pair.question} {pair.answer}" for pair in world.pairs)
+
+
+def invented(worlds: Sequence[World], vocabulary: Iterable[str]) -> frozenset[str]:
+    """The invented words of all worlds, in lower case.
+
+    Args:
+        vocabulary: texts whose words are none.
+    """
+    shared = {word.lower() for text in vocabulary for word in _WORD.findall(text)}
+    every = set[str]()
+    for dataset in sorted({world.dataset for world in worlds}):
+        mine = [world for world in worlds if world.dataset == dataset]
+        counts = Counter(
+            word for world in mine for word in {w.lower() for text in texts(world) for w in _WORD.findall(text)}
+        )
+        shared.update(word for word, count in counts.items() if count >= max(2, SHARED * len(mine)))
+        every.update(counts)
+    return frozenset(every - shared)
+
+
+class Pools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fresh names, in lower case."""
+
+    plain: list[str]
+    ended: dict[str, list[str]]
+    """Names with an ending that tells their kind, by the ending."""
+
+    def fresh(self, word: str, rng: Random) -> str:
+        """Another word of the same ending, in lower case."""
+        ending = ENDING.search(word)
+        return rng.choice(self.ended[ending[0]] if ending and ending[0] in self.ended else self.plain)
+
+
+def renamer(pools: Pools, names: frozenset[str], rng: Random) -> Callable[[str], str]:
+    """A function that replaces every invented name of a text, each always by the same one."""
+    chosen: dict[str, str] = {}
+    used = set[str]()
+
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
+        low = word.lower()
+        if low not in names:
+            return word
+        if low not in chosen:
+            new = pools.fresh(low, rng)
+            while new in used:
+                new = pools.fresh(low, rng)
+            used.add(new)
+            chosen[low] = new
+        new = chosen[low]
+        return new if word[0].islower() else new.capitalize()
+
+    return lambda text: _WORD.sub(replace, text)

@@ -1,0 +1,105 @@
+"""The metrics of PRELUDE: pure functions from verdicts to counts and sums per question (paper: 4 and 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from upkeep.grading.metrics import Family, Floats, Resampled, as_counts, pass_at_k, rates, shares
+
+CLASSES = ("consistent", "contradict")
+
+
+def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
+    """Every share of one cell, as counts per question, over all questions and over each slice.
+
+    - `accuracy`: share of right labels. Each run has the same items, so that of all is the mean of the runs'.
+    - `parse_rate`, `error_rate`, `pass_at_k`: as `upkeep.grading.metrics` has them.
+
+    From 0 to 100 percent. `gold` has 100 in accuracy, `null` 0.
+
+    Args:
+        graded: `upkeep.grading.metrics.GRADED_SCHEMA`.
+        retrieved: the most documents that any prediction retrieved; 0 for a method without retrieval.
+
+    Returns:
+        `upkeep.grading.metrics.COUNTS_SCHEMA`.
+    """
+    return as_counts(shares(graded, accuracy=pl.col("right")), rates(graded), pass_at_k(graded, retrieved))
+
+
+def confusion(graded: pl.DataFrame) -> pl.DataFrame:
+    """For each run the items that are asked and right; of each class those that are of it, said to be of it, and both.
+
+    An answer that cannot be read is of neither class. The slice `label` is the right one; there are two, so an answer
+    that is read and wrong is the other one.
+    """
+    columns: dict[str, pl.Expr] = {}
+    right, read = pl.col("right"), pl.col("canonical").is_not_null()
+    for trial in sorted(graded["trial"].unique()):
+        here = pl.col("trial") == trial
+        columns |= {f"{trial} asked": here, f"{trial} right": here & right}
+        for name in CLASSES:
+            of_it = pl.col("slice_label") == name
+            columns |= {
+                f"{trial} {name} items": here & of_it,
+                f"{trial} {name} said": here & read & (of_it == right),
+                f"{trial} {name} right": here & of_it & right,
+            }
+    return graded.select("question_id", **columns)
+
+
+def each_run(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """F1 of each class, their mean and the accuracy in percent, a row for each run; F1 where items of both classes are.
+
+    F1 of a class is twice the items that are of it and said to be, over those that are of it and those that are said to
+    be: 0 where it is never said.
+    """
+    runs = sorted({name.split()[0] for name in sums})
+    found: dict[str, Floats] = {}
+    for name in CLASSES:
+        parts = ("items", "said", "right")
+        of_it, said, right = (np.stack([sums[f"{n} {name} {part}"] for n in runs]) for part in parts)
+        found[f"f1_{name}"] = np.where(of_it > 0, 200 * right / (of_it + said), np.nan)
+    macro = np.mean(list(found.values()), axis=0)
+    found = {name: np.where(np.isnan(macro), np.nan, one) for name, one in found.items()} | {"macro_f1": macro}
+    accuracy = np.stack([100 * sums[f"{n} right"] / sums[f"{n} asked"] for n in runs])
+    return found | {"accuracy": accuracy}
+
+
+F1 = ("f1_consistent", "f1_contradict", "macro_f1")
+SPREAD = (*F1, "accuracy")
+
+
+def f1(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`f1_consistent`, `f1_contradict`, and `macro_f1`, their mean: means over the runs (Tables 4 to 6).
+
+    From 0 to 100 percent. `gold` has 100, `null`, of which no answer can be read, 0.
+    """
+    found = each_run(sums)
+    return {name: found[name].mean(axis=0) for name in F1}
+
+
+def deviation(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`<metric>_std`: standard deviation over the runs of each of these and of the accuracy (Table 5).
+
+    Table 5 does not say what it divides by. Accuracies of its 100 items are whole, and with three of them each printed
+    deviation is one divided by the number of runs, and 15 of 19 are none divided by one less: ours divide by the number
+    of runs. From 0 on, in points of a percentage; none of a single run. `gold` and `null` answer alike in each run: 0.
+    """
+    found = each_run(sums)
+    if len(found["accuracy"]) < 2:
+        return {}
+    return {f"{name}_std": found[name].std(axis=0) for name in SPREAD}
+
+
+FAMILY = Family(
+    measure,
+    resampled=[
+        Resampled(F1, confusion, f1),
+        # The spread of runs is no estimate over questions, so it has no interval.
+        Resampled([f"{name}_std" for name in SPREAD], confusion, deviation, interval=False),
+    ],
+)

@@ -1,0 +1,163 @@
+"""Commands on one dataset, image, model, cell or batch of cells: what the jobs of the workflow do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from upkeep.commands.arguments import catalog_of
+from upkeep.errors import UpkeepError
+from upkeep.model_cards import RECIPE
+
+if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
+    from upkeep.contract import Manifest
+
+
+MOSTLY_FAILED = 3
+"""Exit status of `run` and `cell` where a cell is complete and more than half of its predictions failed."""
+
+
+def cell(arguments: argparse.Namespace) -> int:
+    """`./upkeep cell`."""
+    from upkeep.execution.supervise import run_cell, traces
+    from upkeep.jobs import Cell
+    from upkeep.machine.slurm import continued
+
+    catalog = catalog_of(arguments)
+    cell = Cell.parse(arguments.cell)
+    catalog.check(cell)
+    with continued(traces(catalog, cell)):
+        manifest = run_cell(catalog, cell, force=arguments.force)
+    print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
+    return failures(catalog, [manifest])
+
+
+def batch(arguments: argparse.Namespace) -> int:
+    """`./upkeep batch`; with `--recorded` as far as no model is asked."""
+    from upkeep.batches import find
+    from upkeep.execution.batch import run_batch
+    from upkeep.execution.supervise import traces
+    from upkeep.machine.slurm import continued
+
+    catalog = catalog_of(arguments)
+    batch = find(catalog, arguments.name)
+    if arguments.recorded:
+        from upkeep.execution.detection import detect
+        from upkeep.execution.refresh import replay
+
+        found = replay(catalog, batch.cells, detect(catalog))
+        print(found.summary())
+        return 1 if found.left or found.failed else 0
+    with continued(file for job in batch.cells for file in traces(catalog, job)):
+        run_batch(catalog, batch)
+    return 0
+
+
+def failures(catalog: Catalog, manifests: Iterable[Manifest]) -> int:
+    """Say which cells have failed predictions, and why most of them did; the exit status where more than half of one
+    failed."""
+    from upkeep.jobs import Cell
+    from upkeep.published import predictions
+    from upkeep.text import printable, short
+
+    status = 0
+    for manifest in manifests:
+        if not manifest.failed:
+            continue
+        reasons = Counter(one.error for one in predictions(catalog, Cell.parse(manifest.cell)) if one.error is not None)
+        reason, count = reasons.most_common(1)[0]
+        told = f"{manifest.failed:,} of {manifest.predictions:,} predictions failed"
+        print(f"{manifest.cell}: {told}, {count:,} of them: {short(printable(reason))}", file=sys.stderr)
+        if manifest.mostly_failed:
+            print("  its numbers say nothing about the method", file=sys.stderr)
+            print(f"  remedy:   ./upkeep logs {manifest.cell}", file=sys.stderr)
+            status = MOSTLY_FAILED
+    return status
+
+
+def dataset(arguments: argparse.Namespace) -> int:
+    """`./upkeep dataset`: build it, or describe what is built."""
+    from upkeep import inputs
+    from upkeep.building.build import build_dataset, describe
+    from upkeep.layout import Layout
+
+    catalog = catalog_of(arguments)
+    catalog.dataset(arguments.name)
+    if arguments.what == "build":
+        card = build_dataset(catalog, arguments.name, Layout(catalog.results).dataset(arguments.name))
+    else:
+        card = inputs.dataset(catalog, arguments.name)
+    print(describe(catalog, card))
+    return 0
+
+
+def image(arguments: argparse.Namespace) -> int:
+    """`./upkeep image`: build one, or lock requirements."""
+    catalog = catalog_of(arguments)
+    if arguments.what == "lock":
+        from upkeep.images.locks import lock
+
+        for path in lock(catalog, arguments.name):
+            print(path)
+        return 0
+    from upkeep.execution.detection import detect
+
+    name = arguments.name
+    if name is None:
+        raise UpkeepError("which image?", expected="./upkeep image build METHOD|ENGINE [--engine ENGINE]")
+    if (catalog.root / "containers" / name / "requirements.in").exists():
+        image = None, name
+    else:
+        image = name, arguments.engine or ("transformers" if catalog.trains(name) else "base")
+    print(detect(catalog).prepare(*image).describe())
+    return 0
+
+
+def model(arguments: argparse.Namespace) -> int:
+    """`./upkeep model`: its weights, fetched or found; or a model trained by a method."""
+    from upkeep.execution.fetch import fetch
+
+    catalog = catalog_of(arguments)
+    if arguments.what == "train":
+        return _training(catalog, arguments.name, arguments.force)
+    found = fetch(catalog, arguments.name)
+    print(f"{arguments.name}: {found.path or 'in the image'} (sha256 {found.sha256})")
+    return 0
+
+
+def _training(catalog: Catalog, name: str, force: bool) -> int:
+    from upkeep.execution.supervise import run_cell, traces
+    from upkeep.jobs import Training
+    from upkeep.machine.slurm import continued
+
+    training = Training.parse(name)
+    catalog.check_training(training)
+    with continued(traces(catalog, training)):
+        run_cell(catalog, training, force=force)
+    print(f"{training}: complete")
+    return 0
+
+
+def train_own(arguments: argparse.Namespace) -> int:
+    """`./upkeep train MODEL`: a model of the suite's own, made anew by the recipe in its folder."""
+    catalog = catalog_of(arguments)
+    folder = catalog.root / "models" / arguments.name
+    if not (folder / RECIPE / "make.py").is_file():
+        raise UpkeepError(
+            f"{arguments.name!r} has no recipe",
+            where=folder / RECIPE,
+            expected="make.py with `train(catalog, output, recipe)`, as models/pico/recipe has",
+            remedy="`./upkeep model train DATASET/METHOD/VARIANT/MODEL` trains a model by a method",
+        )
+    sys.path.insert(0, str(folder))
+    make = importlib.import_module(f"{RECIPE}.make")
+    given = {"steps": arguments.steps, "seed": arguments.seed}
+    output = arguments.output or folder
+    make.train(catalog, output, {name: value for name, value in given.items() if value is not None})
+    print(f"{arguments.name}: {output}")
+    return 0

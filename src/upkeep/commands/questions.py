@@ -1,0 +1,161 @@
+"""Commands that run no cell: what a suite will take, how far it is, what a machine lacks, what there is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from upkeep.commands.arguments import catalog_of
+from upkeep.errors import UpkeepError
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """`./upkeep plan`."""
+    import msgspec
+    from rich.console import Console
+
+    from upkeep.operations.plan.assumptions import Options
+    from upkeep.operations.plan.estimate import make_plan
+    from upkeep.operations.plan.terminal import render, render_actual
+
+    catalog = catalog_of(arguments)
+    options = Options(arguments.gpu, arguments.output_tokens, arguments.thinking_tokens)
+    told = Console(stderr=True)
+    with told.status("planning") as status:
+        plan = make_plan(catalog, arguments.suite or catalog.config.suite, options, status.update)
+    if arguments.json is not None:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+    # A file or a pipe has no width that a line would have to be broken at.
+    console = Console() if sys.stdout.isatty() else Console(width=250)
+    show = render_actual if arguments.actual else render
+    console.print(show(plan, arguments.cells), highlight=False)
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """`./upkeep doctor`; 1 where the suite cannot run here."""
+    from upkeep.operations.doctor.examination import examine, release
+    from upkeep.operations.doctor.terminal import drawn
+
+    catalog = catalog_of(arguments)
+    found = examine(catalog, arguments.suite or catalog.config.suite)
+    _print(found if arguments.json else drawn(found), arguments.json)
+    release()
+    return 0 if found.can_run else 1
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """`./upkeep status`."""
+    from upkeep.operations.status.survey import survey
+    from upkeep.operations.status.terminal import Shown, watch
+
+    catalog = catalog_of(arguments)
+    suite = arguments.suite or catalog.config.suite
+    if arguments.watch is not None:
+        watch(catalog, suite, arguments.watch, each=arguments.failed)
+        return 0
+    found = survey(catalog, suite)
+    _print(found if arguments.json else Shown(found, each=arguments.failed), arguments.json)
+    return 0
+
+
+def logs(arguments: argparse.Namespace) -> int:
+    """`./upkeep logs`; Ctrl-C ends following."""
+    from upkeep.operations.logs import find, show
+
+    catalog = catalog_of(arguments)
+    try:
+        for line in show(catalog, find(catalog, arguments.cell), full=arguments.full, following=arguments.follow):
+            print(line, flush=arguments.follow)
+    except KeyboardInterrupt:
+        if not arguments.follow:
+            raise
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`./upkeep show`."""
+    from upkeep.operations.show import show
+
+    one = arguments.cell, arguments.probe, arguments.trial
+    for line in show(catalog_of(arguments), *one, wrong=arguments.wrong, full=arguments.full):
+        print(line)
+    return 0
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """`./upkeep validate`."""
+    from upkeep.operations.validate import validate_path
+
+    print(validate_path(arguments.path))
+    return 0
+
+
+def record(arguments: argparse.Namespace) -> int:
+    """`./upkeep record`: the replies on record, listed, explained, carried elsewhere."""
+    from upkeep.gateway import transfer
+
+    catalog = catalog_of(arguments)
+    if arguments.what in ("why", "export", "import") and arguments.name is None:
+        raise UpkeepError(
+            f"`record {arguments.what}` needs a name: {'a cell' if arguments.what == 'why' else 'a file'}"
+        )
+    match arguments.what:
+        case "list":
+            lines = transfer.listing(catalog)
+        case "why":
+            lines = transfer.why(catalog, arguments.name, arguments.probe)
+        case "export":
+            lines = transfer.export(catalog, Path(arguments.name))
+        case "import":
+            lines = transfer.take_in(catalog, Path(arguments.name))
+        case _:
+            lines = transfer.prune(catalog)
+    for line in lines:
+        print(line)
+    return 0
+
+
+def listing(arguments: argparse.Namespace) -> int:
+    """`./upkeep list`."""
+    catalog = catalog_of(arguments)
+    match arguments.what:
+        case "methods":
+            rows = [(m, catalog.method(m).summary, " ".join(catalog.method(m).variants)) for m in catalog.methods]
+        case "models":
+            rows = [
+                (m, catalog.model(m).summary, "" if catalog.model(m).trained else "untrained") for m in catalog.models
+            ]
+        case "datasets":
+            rows = [(d, catalog.dataset(d).summary, "") for d in catalog.datasets]
+        case "prompts":
+            rows = [(p, str(path.relative_to(catalog.root)), "") for p, path in catalog.prompts.items()]
+        case "suites":
+            rows = [(s, catalog.suite(s).summary, "") for s in catalog.suites]
+        case _:
+            suite = catalog.suite(arguments.suite or catalog.config.suite)
+            rows = [(str(cell), "", "") for cell in catalog.cells(suite)]
+    width = max((len(row[0]) for row in rows), default=0)
+    for name, summary, more in rows:
+        print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())
+    return 0
+
+
+def _print(found: object, as_json: bool) -> None:
+    """A result for people, or for programs."""
+    import msgspec
+    from rich.console import Console
+
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(found)
+        return
+    # A file or a pipe has no width that a line would have to be broken at.
+    wide = Console(width=240, highlight=False, no_color=True)
+    with wide.capture() as text:
+        wide.print(found)
+    print("\n".join(line.rstrip() for line in text.get().splitlines()))

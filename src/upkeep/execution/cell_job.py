@@ -1,0 +1,155 @@
+"""A cell: its container is fed round by round, and what it answers is taken over line by line.
+
+What a container writes is taken over as soon as it is checked, into a file of the host's own, which no container ever
+has. So whenever either of the two is killed, what the host has accepted is good in itself. The next attempt is fed all
+documents again, and asked for what is missing alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Manifest, Prediction
+from upkeep.errors import UpkeepError
+from upkeep.execution import publish
+from upkeep.execution.collected import Collected
+from upkeep.execution.job import Runtime, SupervisedJob
+from upkeep.execution.rounds import Corpus, Task, tasks
+from upkeep.execution.share import SharedEngines
+from upkeep.execution.trained_on import cutoff, members, members_of, require_apart
+from upkeep.execution.watch import Failed, Limits
+from upkeep.gateway.record import Asking
+from upkeep.jobs import Cell
+from upkeep.published import command_of
+
+TOLD = 20
+"""Answers that differ from those before, of a cell, which are named."""
+
+
+class CellJob(SupervisedJob):
+    """One cell."""
+
+    kind = "cells"
+    job: Cell
+
+    def __init__(
+        self, catalog: Catalog, job: Cell, shared: SharedEngines | None = None, ask: Asking = "unknown"
+    ) -> None:
+        catalog.check(job)
+        super().__init__(catalog, job, shared, ask)
+
+    @property
+    def traces(self) -> list[Path]:
+        return [self.work / "predictions.jsonl"]
+
+    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
+        self.corpus = Corpus.read(self.dataset)
+        self.cutoff: dict[str, int] = {}
+        self.members: list[str] = []
+        if taught := [(one, members(self.catalog, one)) for one in self.catalog.trainings_of(self.job)]:
+            require_apart(self.catalog, self.job, self.corpus, taught)
+            self.cutoff = cutoff(self.catalog, self.job, self.corpus, taught)
+            self.corpus = self.corpus.after(self.cutoff)
+            self.members = members_of(self.catalog, self.job, self.corpus)
+        return super()._produce(force, runtime, limits, retries)
+
+    def _made(self, retries: int) -> Manifest:
+        corpus, trials = self.corpus, self.description.trials
+        answers, gold = corpus.answers(trials), corpus.gold(self.card.sees)
+        path = self.work / "predictions.jsonl"
+        with self._engines() as shared, Collected(path, Prediction, answers, self.state.key) as results:
+            for member in dict.fromkeys(self.members or [""]):
+                mine = _Mine(results.done, self.members, member, trials) if self.members else results.done
+                with self._models(shared, member):
+                    feed = partial(tasks, corpus, trials, mine, gold, self.card.streams)
+                    self._complete(results, mine, feed, retries)
+        again = self._compared(path) if self.ask == "everything" else {}
+        draft = self._draft(cutoff=self.cutoff, measured=again)
+        self.report.end("publishing")
+        return publish.publish_cell(path, answers, draft, self.work / "staging", self.target, self._disk)
+
+    def _accepted(self) -> int:
+        """Whole lines that an earlier supervisor had accepted."""
+        path = self.work / "predictions.jsonl"
+        if not path.is_file():
+            return 0
+        with path.open("rb") as file:
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+    def _complete(
+        self, collected: Collected[Prediction], done: Sequence[int], feed: Callable[[], Iterator[Task]], retries: int
+    ) -> None:
+        """Make attempts until every record is there.
+
+        Args:
+            done: of each record, whether it is there or not wanted now.
+        """
+        for attempt in range(retries + 1):
+            if all(done):
+                return
+            before = collected.count
+            try:
+                with self._started(collected) as watch:
+                    watch.feed(feed())
+            except Failed as failed:
+                blameless = any(way.lost for way in self.ways.values())
+                if attempt < retries and (collected.count > before or blameless):
+                    self.say(collected, f"continuing after: {failed}")
+                    continue
+                raise UpkeepError(
+                    f"{self.job}: ended early, with {collected.count:,} of {collected.scope.size:,} records done",
+                    where=self.log,
+                    expected="all of them",
+                    found=failed,
+                    remedy=f"see the log; `{command_of(self.job)}` continues",
+                    kind=failed.kind,
+                ) from None
+
+    def _compared(self, source: Path) -> dict[str, float]:
+        """How many answers differ from those that were published before, where the model was asked everything again."""
+        try:
+            before = answers_of(self.target / source.name)
+        except FileNotFoundError:
+            return {}
+        now = answers_of(source)
+        other = [key for key, answer in now.items() if key in before and before[key] != answer]
+        both = len(before.keys() & now.keys())
+        print(f"{self.job}: {len(other)} of {both} answers differ from those before", flush=True)
+        for probe, trial in other[:TOLD]:
+            print(f"  {probe}, trial {trial}", flush=True)
+        return {"compared_answers": float(both), "other_answers": float(len(other))}
+
+
+class _Mine(Sequence[int]):
+    """Which records of a set's member need not be asked for: those that are there, and those of other members.
+
+    Args:
+        done: grows while the cell is answered.
+        members: of each probe.
+    """
+
+    def __init__(self, done: Sequence[int], members: Sequence[str], member: str, trials: int) -> None:
+        self._done = done
+        self._other = [other != member for other in members for _ in range(trials)]
+
+    def __len__(self) -> int:
+        return len(self._other)
+
+    def __getitem__(self, key):  # type: ignore[no-untyped-def]
+        return self._other[key] or self._done[key]
+
+
+def answers_of(path: Path) -> dict[tuple[str, int], tuple[str | None, str | None]]:
+    """Response and reasoning of each prediction in a file, by probe and trial.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        msgspec.DecodeError: a line is no prediction.
+    """
+    lines = map(msgspec.json.Decoder(Prediction).decode, path.read_bytes().splitlines())
+    return {(p.probe_id, p.trial): (p.response, p.reasoning) for p in lines}

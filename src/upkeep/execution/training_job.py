@@ -1,0 +1,126 @@
+"""A training: a method makes a new model of another one in its container, or one model after the other of a set.
+
+What it has worked out is kept in two ways between attempts. A method's checkpoints are handed on from the folder of one
+container to that of the next, and members of a set that are made are put aside. A container that made neither has done
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Manifest, Record
+from upkeep.errors import UpkeepError
+from upkeep.execution import publish
+from upkeep.execution.job import DOCUMENTS, PAIRS, Runtime, SupervisedJob
+from upkeep.execution.share import SharedEngines, inputs_of
+from upkeep.execution.trained_on import Member, members
+from upkeep.execution.watch import Failed, Limits, kind_of_status
+from upkeep.files import remove, write_atomically
+from upkeep.gateway.record import Asking, NotRecorded
+from upkeep.jobs import Training
+from upkeep.machine.gpus import require_gpus
+from upkeep.weights import find
+
+CHECKPOINTS = "checkpoints"
+"""Of a container's output: what the next one goes on from."""
+
+
+class TrainingJob(SupervisedJob):
+    """One training."""
+
+    kind = "trained"
+    job: Training
+
+    def __init__(
+        self, catalog: Catalog, job: Training, shared: SharedEngines | None = None, ask: Asking = "unknown"
+    ) -> None:
+        catalog.check_training(job)
+        super().__init__(catalog, job, shared, ask)
+        self.made = self.work / "made"
+        """Models that are done, by member."""
+
+    @property
+    def traces(self) -> list[Path]:
+        return [self.work / "reached"]
+
+    def _check_own_inputs(self) -> None:
+        if self.card.model:
+            self.gpus = self.catalog.spec(self.job.model).gpus
+            require_gpus(self.gpus, f"the model {self.job.model!r}")
+            found = find(self.catalog, self.job.model, self.job.dataset)[1]
+            self.inputs |= inputs_of(found.path, found.adapters)
+        self.members = members(self.catalog, self.job)
+
+    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
+        if self.ask == "nothing":  # what a training computes itself is not recorded
+            raise NotRecorded(self.job.model, self.job)
+        return super()._produce(force, runtime, limits, retries)
+
+    def _made(self, retries: int) -> Manifest:
+        with self._engines() as shared, self._models(shared):
+            for member in self.members:
+                if not (self.made / (member.name or "model")).is_dir():
+                    self._train(member)
+        draft = self._draft()
+        self.report.end("publishing")
+        source = self.made / "model" if self.members[0].name == "" else self.made
+        names = [member.name for member in self.members if member.name]
+        return publish.publish_model(source, names, draft, self.work / "staging", self.target, self._disk)
+
+    def _train(self, member: Member) -> None:
+        """One model; it is in `made` afterwards."""
+        self.inputs["training"] = self._given(member)
+        try:
+            with self._started(None) as watch:
+                watch.finish()
+                if watch.status:
+                    raise Failed(self.ended(watch.status), kind_of_status(watch.status, self._handle.starved))
+        except Failed as failed:
+            of = f" of {member.name!r}" if member.name else ""
+            raise UpkeepError(
+                f"{self.job}: the training{of} failed",
+                where=self.log,
+                found=failed,
+                remedy="see the log; the same command goes on from its last checkpoint, `--force` from the beginning",
+                kind=failed.kind,
+            ) from None
+        finally:
+            self._reached()
+        publish.require_model(self._output / "model")
+        # First, for the next member is to begin at its own beginning, whenever this process is killed.
+        remove(self._output / CHECKPOINTS)
+        self.made.mkdir(exist_ok=True)
+        (self._output / "model").rename(self.made / (member.name or "model"))
+
+    def _given(self, member: Member) -> Path:
+        """The folder with what a container trains on: what the method's `supervision` names."""
+        folder = self.work / "training"
+        remove(folder)
+        folder.mkdir(mode=0o755)
+        given = self.card.supervision
+        _write(folder / DOCUMENTS, member.documents if "C" in given else ())
+        _write(folder / PAIRS, member.pairs if "Q" in given else ())
+        return folder
+
+    def _hand_on(self, old: Path) -> None:
+        checkpoints = old / CHECKPOINTS
+        if checkpoints.is_dir() and not checkpoints.is_symlink() and not (self._output / CHECKPOINTS).exists():
+            checkpoints.rename(self._output / CHECKPOINTS)
+
+    def _reached(self) -> None:
+        """Take down how far the checkpoints are, by which one sees whether an attempt got on."""
+        folder = self._output / CHECKPOINTS
+        if folder.is_dir() and not folder.is_symlink() and (names := sorted(path.name for path in folder.iterdir())):
+            write_atomically(self.work / "reached", "\n".join(names).encode(errors="replace"))
+
+
+def _write(path: Path, records: Iterable[Record]) -> None:
+    with path.open("wb") as file:
+        for record in records:
+            file.write(msgspec.json.encode(record) + b"\n")
+    path.chmod(0o644)  # the container's user may be another one

@@ -1,0 +1,230 @@
+"""Verdicts to scores: the metrics of a family on one cell, each with value and interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from upkeep.errors import UpkeepError
+from upkeep.grading.metric_families import checked, told
+from upkeep.grading.metrics import Family, Resampled, Second, slices_of
+from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws, Floats, estimates, resampled
+from upkeep.grading.settings import Pairs, pairs
+from upkeep.grading.statistics import COUNTS_SCHEMA, KEYS, estimate
+
+OF_PROBE = ("probe_id", "trial")
+"""What verdicts of two cells are joined by."""
+SCORED = {
+    "subset": pl.String,
+    "metric": pl.String,
+    "at": pl.Int32,
+    "value": pl.Float64,
+    "n": pl.Int64,
+    "questions": pl.Int64,
+    "se": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "unit": pl.String,
+}
+"""What the metrics of a cell come to; as in `score.SCORE_SCHEMA`, with `at` the k of a metric at k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the scores of a pair of values are found."""
+
+    subset: str
+    dataset: str = ""
+    """What is added to the dataset's name."""
+    setting: Pairs = ()
+
+
+def place_of(subset: str) -> Place:
+    """Where the scores of a subset belong that a metric names itself, with settings or without (`metrics.under`).
+
+    Raises:
+        UpkeepError: what follows the name is no `key=value`, or a key stands twice.
+    """
+    name, _, setting = subset.partition(";")
+    try:
+        return Place(name, setting=pairs(setting))
+    except ValueError as error:
+        raise UpkeepError(
+            f"a subset with a setting that is none: {error}",
+            expected="a name, or a name and `key=value`, joined by `;`",
+            found=subset,
+        ) from None
+
+
+def crossed(family: Family, graded: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Place]]:
+    """Verdicts with one more slice for each two that a family crosses, and where the scores of its values belong.
+
+    Raises:
+        UpkeepError: the dataset lacks a slice, or a pair of values has the name of another subset.
+    """
+    places: dict[str, Place] = {}
+    taken = {value for name in slices_of(graded) for value in graded[name].unique()}
+    for pair in family.crossed:
+        both = [name for name in (pair.slice, pair.by) if name is not None]
+        if lost := [name for name in both if f"slice_{name}" not in graded.columns]:
+            if pair.optional:
+                continue
+            raise UpkeepError(
+                f"metrics cross a slice {lost[0]!r} that the dataset does not have",
+                where=family.where,
+                expected=f"one of {', '.join(name.removeprefix('slice_') for name in slices_of(graded))}",
+            )
+        columns = [pl.lit("all") if pair.slice is None else pl.col(f"slice_{pair.slice}"), pl.col(f"slice_{pair.by}")]
+        values = graded.select(value=columns[0], by=columns[1])
+        for value, by in sorted(values.drop_nulls().unique().iter_rows()):
+            if (name := f"{value}+{by}") in taken:
+                raise UpkeepError("one name for two subsets", where=family.where, found=f"{name!r} of {pair}")
+            taken.add(name)
+            places[name] = {
+                "subset": Place(name),
+                "dataset": Place(value, dataset=f"_{by}"),
+                "setting": Place(value, setting=((pair.by, by),)),
+            }[pair.into]
+        graded = graded.with_columns(pl.format("{}+{}", *columns).alias(f"slice_{pair.slice or 'all'}+{pair.by}"))
+    return graded, places
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Every score of a cell."""
+
+    scores: pl.DataFrame
+    """SCORED."""
+    resamples: Floats
+    """(scores, RESAMPLES): each score on each resample of the dataset's questions, as `resampling.Draws` has them; NaN
+    where it is not defined, and for all of a score that rests on fewer than FEWEST questions."""
+
+
+def measured(
+    family: Family, graded: pl.DataFrame, retrieved: int, seconds: Mapping[Second, pl.DataFrame], draws: Draws
+) -> Measured:
+    """Every score of a cell.
+
+    Args:
+        graded: its verdicts (`metrics.GRADED_SCHEMA`).
+        retrieved: the most documents that any of its predictions retrieved.
+        seconds: verdicts of the cells that metrics set beside it (`graded.VERDICTS`). A metric whose second cell is not
+            among them has no score.
+        draws: of the questions of its dataset.
+
+    Raises:
+        UpkeepError: a metric fails, or gives something else than it should; with file and line. Or a second cell has
+            other probes.
+    """
+    joined = {second: beside(graded, rows) for second, rows in seconds.items()}
+    works = [(family.measure, graded)]
+    works += [(one.measure, joined[one.second]) for one in family.compared if one.second in joined]
+    together = pl.concat(_called(family, function, COUNTS_SCHEMA, rows, retrieved) for function, rows in works)
+    once = pl.col("question_id").n_unique() == pl.len()
+    _refuse_twice(family, together.group_by(KEYS).agg(once=once).filter(~pl.col("once")))
+    ratios = estimate(together).with_columns(unit=pl.lit("percent"))
+    parts, values = [ratios], [_ratios(together, ratios, draws)]
+    for one in family.resampled:
+        rows = graded if one.second is None else joined.get(one.second)
+        if rows is not None:
+            found, drawn = _resampled(family, one, rows, draws)
+            parts.append(found)
+            values.append(drawn)
+    scores = pl.concat([part.select(pl.col(name).cast(kind) for name, kind in SCORED.items()) for part in parts])
+    _refuse_twice(family, scores.filter(pl.struct(KEYS).is_duplicated()))
+    resamples = np.concatenate(values)
+    resamples[scores["questions"].to_numpy() < FEWEST] = np.nan
+    return Measured(scores, resamples)
+
+
+def _ratios(counts: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> Floats:
+    """Ratios of counts (percent) on each resample: (scores, RESAMPLES)."""
+    keys, questions = scores.select(KEYS), counts.select("question_id").unique().sort("question_id")
+    placed = counts.join(keys.with_row_index("score"), on=KEYS, nulls_equal=True).join(
+        questions.with_row_index("question"), on="question_id"
+    )
+    places = placed["question"].to_numpy(), placed["score"].to_numpy()
+    hits, total = np.zeros((2, len(questions), len(scores)))
+    hits[places], total[places] = placed["hits"].to_numpy(), placed["total"].to_numpy()
+    names = questions["question_id"].to_numpy()
+    others = (total[~draws.knows(names)] > 0).any(axis=0)  # scores that are counted by something else than questions
+    found = np.empty((RESAMPLES, len(scores)))
+    for columns in (others, ~others):
+        rows = (total[:, columns] > 0).any(axis=1)
+        units = draws.of(names[rows])
+        found[:, columns] = units.ratios(names[rows], hits[np.ix_(rows, columns)], total[np.ix_(rows, columns)])
+    return 100 * found.T
+
+
+def _refuse_twice(family: Family, twice: pl.DataFrame) -> None:
+    """A score that two functions of a family give, or one for a question twice, would be added up, or shown twice."""
+    if not twice.is_empty():
+        first = min(", ".join(str(value) for value in row if value is not None) for row in twice.select(KEYS).rows())
+        raise UpkeepError("metrics give a score twice", where=family.where, expected="each once", found=first)
+
+
+def beside(graded: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """Verdicts with those of a second cell, joined by probe and trial, as columns `second_<name>`.
+
+    Raises:
+        UpkeepError: the two were not asked the same probes as often.
+    """
+    lost = graded.join(second, on=OF_PROBE, how="anti")
+    if not lost.is_empty() or len(graded) != len(second):
+        raise UpkeepError(
+            "a second cell of other probes or trials",
+            expected=f"{len(graded)} predictions for the same",
+            found=f"{len(second)} predictions" + (f", none for {lost.row(0)[0]}" if len(lost) else ""),
+            remedy="run both again",
+        )
+    named = second.rename({name: f"second_{name}" for name in second.columns if name not in OF_PROBE})
+    return graded.join(named, on=OF_PROBE, how="left", maintain_order="left")
+
+
+def _called(family: Family, function: Callable[..., object], schema: Mapping[str, Any], *given: object) -> pl.DataFrame:
+    with told("a metric fails", family.where, function):
+        found = function(*given)
+    return checked(found, schema, family, function)
+
+
+def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: Draws) -> tuple[pl.DataFrame, Floats]:
+    """Scores (SCORED) that are no ratios of counts, and their values on each resample."""
+    rows, values = [], []
+    for subset, members in _subsets(graded):
+        with told("a metric fails", family.where, wanted.sums):
+            given = wanted.sums(members)
+        names = [name for name in getattr(given, "columns", ()) if name != "question_id"]
+        schema = {"question_id": pl.String} | dict.fromkeys(names, pl.Float64)
+        parts = checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
+        with told("a metric fails", family.where, wanted.value):
+            numbers = parts.drop("question_id").to_numpy()
+            found = estimates(names, numbers, wanted.value, interval=wanted.interval)
+            units = draws.of(parts["question_id"])
+            drawn = resampled(names, units.sums(parts["question_id"], numbers), wanted.value)
+        if unknown := found.keys() - set(wanted.metrics):
+            raise UpkeepError(
+                f"a metric that is not named: {', '.join(sorted(unknown))}",
+                where=family.where,
+                expected=", ".join(wanted.metrics),
+                remedy="name it in `metrics`",
+            )
+        for metric, one in found.items():
+            spread = {"se": one.se, "low": one.low, "high": one.high}
+            rows.append(
+                {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
+                | {"n": len(members), "questions": len(parts)}
+            )
+            values.append(drawn[metric])
+    return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
+
+
+def _subsets(graded: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """All verdicts, then those of each value of each slice."""
+    yield "all", graded
+    for column in slices_of(graded):
+        for (value,), members in sorted(graded.drop_nulls(column).partition_by(column, as_dict=True).items()):
+            yield str(value), members

@@ -1,0 +1,74 @@
+"""What a method's card may not say at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import get_args
+
+from upkeep.contract import DoorRole, MethodCard, ModelSpec
+from upkeep.errors import UpkeepError
+
+CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
+"""What a variant says beside its parameters: its models by role."""
+
+
+def check_method(path: Path, card: MethodCard) -> None:
+    """Refuse a program that is to do what only Python can, and names that stand for nothing."""
+    if card.command and (card.trains or card.sees != "documents"):
+        raise UpkeepError(
+            "a program answers probes over documents, and nothing else",
+            where=path,
+            expected="`command` without `trains` and `sees`",
+            remedy="keep what it knows in the program, or write `method.py`",
+        )
+    if card.trains and not card.supervision:
+        raise UpkeepError(
+            "a method that trains says what on",
+            where=path,
+            expected="`supervision: C` for documents, `Q` for pairs, `C+Q` for both",
+            found="no `supervision`",
+        )
+    if card.asks and not card.trains:
+        raise UpkeepError(
+            "`asks` is for methods that train; all others may ask their model", where=path, remedy="remove it"
+        )
+    if card.command and path.with_name("method.py").exists():
+        raise UpkeepError(
+            "two methods in one folder", where=path, expected="`command` or `method.py`", remedy="remove one of them"
+        )
+    if own := sorted(name for name, role in card.aliases.items() if name in get_args(DoorRole) and name != role):
+        raise UpkeepError("a model's own name cannot stand for another", where=path, found=", ".join(own))
+    embeds = card.embedder is not None or any("embedder" in chosen for chosen in card.variants.values())
+    if not embeds and (lost := sorted(n for n, role in card.aliases.items() if role != "reader")):
+        raise UpkeepError(
+            f"`aliases` of an embedder, but the method has none: {', '.join(lost)}",
+            where=path,
+            remedy="name one by `embedder`",
+        )
+
+
+def check_models(where: Path, variant: str, chosen: Mapping[str, str], model: Callable[[str], ModelSpec]) -> None:
+    """Refuse models that a variant gives a role which they cannot play.
+
+    Args:
+        chosen: models by what the variant calls the role, of CHOSEN.
+        model: a model's card.
+    """
+    for name, named in chosen.items():
+        spec = model(named)
+        role = "generator" if name == "writer" else "embedder"
+        if spec.role != role:
+            raise UpkeepError(
+                f"variant {variant!r}: {name} {named!r}",
+                where=where,
+                expected=f"a model whose card says `role: {role}`",
+                found=spec.role,
+            )
+        if name == "writer" and spec.gpus:
+            raise UpkeepError(
+                f"variant {variant!r}: the writer {named!r} is on GPUs; only one model of a job is",
+                where=where,
+                expected="a model on the CPU or behind an endpoint",
+                remedy="start a server of it yourself, and name that as an endpoint (docs/endpoints.md)",
+            )

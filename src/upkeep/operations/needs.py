@@ -1,0 +1,30 @@
+"""What jobs need: the trainings before them, models with weights or keys, room for weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from upkeep.catalog import Catalog
+from upkeep.contract import ModelSpec
+from upkeep.jobs import Cell, Training, untrained
+
+Of = Literal["cells", "trained"]
+"""What a job is, as folders under the results name it: a cell, or a training."""
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def trainings(catalog: Catalog, cells: Iterable[Cell]) -> list[Training]:
+    """The trainings that cells need, each once."""
+    return list(dict.fromkeys(training for cell in cells for training in catalog.trainings_of(cell)))
+
+
+def models_of(catalog: Catalog, cell: Cell) -> Iterator[str]:
+    """The models whose weights or keys a cell needs, of a trained one those that it was trained from."""
+    for model in catalog.asked(cell).values():
+        yield untrained(model)
+
+
+def weight_bytes(spec: ModelSpec) -> float | None:
+    """Bytes of a model's weights in the card's dtype; None where the card does not say how many there are."""
+    return spec.parameters_b * 1e9 * BYTES[spec.dtype] if spec.parameters_b is not None else None

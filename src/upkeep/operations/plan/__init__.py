@@ -1,0 +1,1 @@
+"""What a suite will take, before anything is spent; and afterwards, what it took."""

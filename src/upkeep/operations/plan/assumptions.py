@@ -1,0 +1,138 @@
+"""What a plan takes for granted: `config/gpus.yaml`, and what a user sets in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Count, ModelSpec, Positive, Record, Seconds
+from upkeep.errors import UpkeepError
+from upkeep.operations.plan.counts.tally import Tally
+from upkeep.operations.plan.disk import CHARACTERS, LINE_BYTES
+from upkeep.yaml_files import read_yaml
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+Above0 = Annotated[float, Meta(gt=0)]
+
+
+class Gpu(Record, frozen=True, kw_only=True):
+    """One kind of GPU."""
+
+    tflops: Above0
+    """Dense bfloat16 peak, in 10^12 operations a second."""
+    bandwidth_gb_s: Above0
+    """Of its memory, in 10^9 bytes a second."""
+    memory_gb: Above0
+    """In 10^9 bytes."""
+    source: str
+
+
+class Assumptions(Record, frozen=True, kw_only=True):
+    """`config/gpus.yaml`."""
+
+    default: str
+    gpus: dict[str, Gpu]
+    prefill_share: Share
+    decode_share: Share
+    memory_share: Share
+    """Of a GPU's memory that weights and key-value cache fill."""
+    start_s: Seconds
+    """Of an engine, beside reading the weights."""
+    load_gb_s: Above0
+    """At which weights are read."""
+    reply_tokens: Positive
+    thinking_tokens: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may set in place of `config/gpus.yaml`."""
+
+    gpu: str | None = None
+    output_tokens: int | None = None
+    thinking_tokens: int | None = None
+
+
+def assume(catalog: Catalog, options: Options) -> Assumptions:
+    """The assumptions of `config/gpus.yaml`, with a user's in their place.
+
+    Raises:
+        UpkeepError: the file is wrong, or the GPU is not in it.
+    """
+    assumptions = read_yaml(catalog.root / "config" / "gpus.yaml", Assumptions)
+    if options.gpu is not None and options.gpu not in assumptions.gpus:
+        raise UpkeepError(
+            f"unknown GPU {options.gpu!r}",
+            expected=f"one of {', '.join(assumptions.gpus)}",
+            remedy="add its peak figures to config/gpus.yaml",
+        )
+    if options.output_tokens is not None:
+        assumptions = msgspec.structs.replace(assumptions, reply_tokens=options.output_tokens)
+    if options.thinking_tokens is not None:
+        assumptions = msgspec.structs.replace(assumptions, thinking_tokens=options.thinking_tokens)
+    return assumptions
+
+
+def in_words(
+    a: Assumptions,
+    specs: Collection[ModelSpec],
+    tallies: Collection[Tally],
+    gpus: Collection[str],
+    cells_per_job: int,
+    dense: bool,
+) -> list[str]:
+    """The assumptions that a plan rests on, a sentence each.
+
+    Args:
+        specs: of the models that are asked.
+        tallies: of what is asked of them.
+        gpus: those that it is made for.
+        dense: whether a method retrieves by vectors.
+    """
+    said = [
+        f"Replies: {a.reply_tokens} tokens (--output-tokens); half of the bound where a method sets one itself; all"
+        " that they may be for models with random weights.",
+    ]
+    if any(spec.thinking == "on" for spec in specs):
+        said.append(f"Models that think: {a.thinking_tokens:,} tokens more (--thinking-tokens).")
+    if any(t.counted < t.records for t in tallies):
+        said.append(
+            "Large datasets are counted on some streams, of each some intervals, of each its first probe and a few"
+            " others; between them by the tokens that have arrived."
+        )
+    if any(not t.own_tokens for t in tallies):
+        said.append(
+            "Tokens of models whose weights are not here yet: as many a byte as the dataset's own tokenizer makes"
+            " of its documents."
+        )
+    if dense:
+        said.append("Dense retrieval ranks by hashed words: which documents it finds differs, how many does not.")
+    if any(spec.engine != "transformers" for spec in specs):
+        said.append("Reuse: vLLM keeps every prefix of a cell; an endpoint keeps prefixes from 1,024 tokens on.")
+    if any(spec.gpus for spec in specs):
+        said += [
+            f"{name}: {(g := a.gpus[name]).tflops:g} TFLOP/s (bfloat16, dense), {g.bandwidth_gb_s:,g} GB/s,"
+            f" {g.memory_gb:g} GB ({g.source}); --gpu chooses another."
+            for name in gpus
+        ]
+        said += [
+            f"GPU time: {a.prefill_share:.0%} of peak arithmetic for prompts, {a.decode_share:.0%} of peak"
+            " bandwidth for replies, each of which reads its own whole context.",
+            f"An engine starts in {a.start_s:g} s and reads its weights at {a.load_gb_s:g} GB/s, once for"
+            f" {cells_per_job} cells of a model (cells_per_job); a cell bears its share.",
+            "Weights take their parameters times the bytes of the card's dtype; quantised ones take less.",
+        ]
+    if any(not spec.gpus and spec.engine != "endpoint" for spec in specs):
+        said.append("CPU time: from the tokens a second of this model's cells that were run here before.")
+    if any(spec.engine == "endpoint" for spec in specs):
+        said.append(
+            "Money at most: nothing reused, replies as long as they may be, as many tokens as the card's"
+            " tokens_per_byte says."
+        )
+    said.append(f"A prediction takes {LINE_BYTES:,} bytes, and {CHARACTERS} for each token of its reply.")
+    return said

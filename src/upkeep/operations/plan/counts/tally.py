@@ -1,0 +1,72 @@
+"""What a job asks of its model, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from upkeep.contract import Count, Record
+from upkeep.jobs import Job
+
+
+class Work(Record, frozen=True, kw_only=True):
+    """What is asked of a model."""
+
+    requests: float = 0.0
+    prompt: float = 0.0
+    """Prompt tokens sent."""
+    computed: float = 0.0
+    """Of these not in the engine's prefix cache."""
+    output: float = 0.0
+    """Tokens generated."""
+    attended: float = 0.0
+    """Pairs of a computed prompt token and a token that it attends to."""
+    read: float = 0.0
+    """Context tokens whose keys and values are read, summed over the generated tokens."""
+
+
+FIELDS = Work.__struct_fields__
+"""What is summed."""
+
+
+class Arrival(Work, frozen=True, kw_only=True):
+    """What is asked of a model as documents arrive."""
+
+    key: str
+    """Hash of it: cells in which it is equal ask it once."""
+
+
+class Tally(Work, frozen=True, kw_only=True):
+    """What a job asks of its model in all, over the whole dataset; without what it asks as documents arrive."""
+
+    arrival: Arrival | None = None
+    records: Count = 0
+    """Predictions."""
+    counted: Count = 0
+    """How many of them were counted; the others are inferred."""
+    together: float = 0.0
+    """Records of a round on average: what an engine can work on at a time."""
+    own_tokens: bool = False
+    """Whether the model's own tokenizer is at hand."""
+    bytes_per_token: float = 0.0
+    """Of the dataset's documents."""
+    failed: float = 0.0
+    """Share of the counted records that ended with an error."""
+    unknown: str | None = None
+    """Why there are no counts."""
+
+
+def with_arrivals(tallies: Mapping[Job, Tally]) -> dict[Job, Tally]:
+    """The counts with what is asked as documents arrive, which of several cells that ask the same the first one pays:
+    the others find it in the record."""
+    paid: set[tuple[str, str]] = set()
+    found = {}
+    for job, tally in tallies.items():
+        arrival = tally.arrival
+        if arrival is not None and (job.model, arrival.key) not in paid:
+            paid.add((job.model, arrival.key))
+            sums = {field: getattr(tally, field) + getattr(arrival, field) for field in FIELDS}
+            tally = msgspec.structs.replace(tally, **sums)
+        found[job] = tally
+    return found

@@ -1,0 +1,194 @@
+"""Makes a plan: counts what a suite asks, and estimates what that takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Manifest, ModelSpec
+from upkeep.identity import describe
+from upkeep.jobs import Cell, Job
+from upkeep.machine.clock import now
+from upkeep.operations.plan.amounts import NONE, TOKENS, Amounts, JobPlan, Plan, sum_of
+from upkeep.operations.plan.assumptions import Assumptions, Options, assume, in_words
+from upkeep.operations.plan.counts.counting import tally
+from upkeep.operations.plan.counts.dataset import Say
+from upkeep.operations.plan.counts.tally import Tally, with_arrivals
+from upkeep.operations.plan.disk import on_disk
+from upkeep.operations.plan.roofline import gpu_hours, start_s
+from upkeep.operations.plan.taken import read_manifest, speeds, took
+from upkeep.serving.counting.records import Assumed
+
+Kind = Literal["cell", "training"]
+
+
+def make_plan(catalog: Catalog, suite: str, options: Options | None = None, say: Say = lambda _: None) -> Plan:
+    """Plan a suite: count what is not counted yet, and estimate.
+
+    Args:
+        options: what takes the place of `config/gpus.yaml`.
+        say: is told what is being done.
+
+    Raises:
+        UpkeepError: unknown suite or GPU, or there is no runtime to count in.
+    """
+    options = options or Options()
+    assumptions = assume(catalog, options)
+    jobs = jobs_of(catalog, catalog.cells(catalog.suite(suite)))
+    asking = [job for job, kind in jobs.items() if kind != "training"]
+    assumed = Assumed(reply=assumptions.reply_tokens, thinking=assumptions.thinking_tokens)
+    return Estimate(
+        catalog,
+        assumptions,
+        options.gpu,
+        jobs,
+        with_arrivals(tally(catalog, asking, assumed, say)),
+        {job: found for job in jobs if (found := read_manifest(catalog, job)) is not None},
+        speeds(catalog),
+    ).plan(suite)
+
+
+def jobs_of(catalog: Catalog, cells: Iterable[Cell]) -> dict[Job, Kind]:
+    """A suite's cells, and before each one what has to be prepared for it; each job once."""
+    jobs: dict[Job, Kind] = {}
+    for cell in cells:
+        for training in reversed(list(catalog.trainings_of(cell))):
+            jobs.setdefault(training, "training")
+        jobs[cell] = "cell"
+    return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What jobs take, from what they ask."""
+
+    catalog: Catalog
+    assumptions: Assumptions
+    gpu: str | None
+    """The one that a user chose."""
+    jobs: Mapping[Job, Kind]
+    tallies: Mapping[Job, Tally]
+    """Of the cells."""
+    manifests: Mapping[Job, Manifest]
+    """Of the jobs that are complete."""
+    speeds: Mapping[str, float]
+    """Model -> tokens a second, where it is known."""
+
+    def plan(self, suite: str) -> Plan:
+        """The plan of the suite of this name."""
+        on_engine = Counter(job.model for job, kind in self.jobs.items() if kind != "training" and job.model != "none")
+        starts = {
+            model: start_s(self.catalog.spec(model), jobs, self.catalog.config.cells_per_job, self.assumptions)
+            for model, jobs in on_engine.items()
+        }
+        plans = [self._job(job, kind, starts.get(job.model, 0.0)) for job, kind in self.jobs.items()]
+        models = [sum_of(m, [p for p in plans if p.model == m]) for m in dict.fromkeys(p.model for p in plans)]
+        return Plan(
+            suite=suite,
+            made=now(),
+            gpu=self.gpu or self.assumptions.default,
+            jobs=plans,
+            models=models,
+            total=sum_of("total", plans),
+            disk=on_disk(self.catalog, self.tallies, self.jobs),
+            assumptions=self._said(),
+        )
+
+    def _job(self, job: Job, kind: Kind, start: float) -> JobPlan:
+        manifest = self.manifests.get(job)
+        actual = took(self.catalog, job, manifest) if manifest else None
+        if kind == "training":
+            return self._training(job, actual)
+        if job.model == "none":
+            return JobPlan(job=str(job), kind=kind, model=job.model, plan=NONE, counted="no model", actual=actual)
+        found, spec, unknown = self.tallies[job], self.catalog.spec(job.model), list[str]()
+        if found.unknown is not None:
+            reason = f"requests: {found.unknown}"
+            concerned = [*TOKENS, *_spent(spec)]
+            plan = msgspec.structs.replace(NONE, **dict.fromkeys(concerned))
+            return JobPlan(
+                job=str(job), kind=kind, model=job.model, plan=plan, counted="", unknown=[reason], actual=actual
+            )
+        plan = msgspec.structs.replace(
+            NONE,
+            requests=found.requests,
+            prompt_tokens=found.prompt,
+            computed_tokens=found.computed,
+            output_tokens=found.output,
+        )
+        if spec.engine == "endpoint":
+            money = dollars(spec, found)
+            plan = msgspec.structs.replace(plan, usd=money[0], usd_at_most=money[1])
+        elif spec.gpus:
+            in_flight = describe(self.catalog, job, 1).engine.max_in_flight
+            card, gpu = self.catalog.model_card(job.model), self._gpu_of(spec)
+            hours, why = gpu_hours(spec, card, found, gpu, in_flight, start, self.assumptions)
+            plan = msgspec.structs.replace(plan, gpu_hours=hours)
+            unknown += [f"GPU-hours: {why}"] * (hours is None)
+        else:
+            speed = self.speeds.get(job.model)
+            hours = (found.computed + found.output) / speed / 3600 if speed else None
+            plan = msgspec.structs.replace(plan, cpu_hours=hours)
+            unknown += ["CPU-hours: no cell of this model has been run here yet"] * (hours is None)
+        if writer := self.catalog.asked(job).get("writer"):
+            unknown.append(f"requests to its writer {writer}: they are not counted")
+        counted = "whole" if found.counted == found.records else f"{found.counted:,} of {found.records:,}"
+        if found.failed:
+            counted += f", {found.failed:.0%} of these failed"
+        return JobPlan(
+            job=str(job), kind=kind, model=job.model, plan=plan, counted=counted, unknown=unknown, actual=actual
+        )
+
+    def _training(self, job: Job, actual: Amounts | None) -> JobPlan:
+        """A training asks nothing; how long it takes is known from an earlier one alone."""
+        (which,) = _spent(self.catalog.spec(job.model))
+        hours = getattr(actual, which) if actual else None
+        return JobPlan(
+            job=str(job),
+            kind="training",
+            model=job.model,
+            plan=msgspec.structs.replace(NONE, **{which: hours}),
+            counted="" if hours is None else "as the last time",
+            unknown=["hours of training: it has not been run here yet"] if hours is None else [],
+            actual=actual,
+        )
+
+    def _gpu_of(self, spec: ModelSpec) -> str:
+        named = spec.resources.gpu_type if spec.resources else None
+        return self.gpu or (named if named in self.assumptions.gpus else None) or self.assumptions.default
+
+    def _said(self) -> list[str]:
+        asking = [job for job in self.tallies if job.model != "none"]
+        specs = [self.catalog.spec(job.model) for job in asking]
+        return in_words(
+            self.assumptions,
+            specs,
+            [t for t in self.tallies.values() if t.unknown is None and t.requests],
+            list(dict.fromkeys(self._gpu_of(spec) for spec in specs if spec.gpus)),
+            self.catalog.config.cells_per_job,
+            any(describe(self.catalog, job, 1).embedder_spec for job in asking),
+        )
+
+
+def _spent(spec: ModelSpec) -> tuple[str, ...]:
+    """The amounts beside requests and tokens that a model takes."""
+    if spec.engine == "endpoint":
+        return "usd", "usd_at_most"
+    return ("gpu_hours",) if spec.gpus else ("cpu_hours",)
+
+
+def dollars(spec: ModelSpec, found: Tally) -> tuple[float | None, float | None]:
+    """US dollars: as estimated, and at most."""
+    if spec.endpoint is None:
+        return None, None
+    price, cached = spec.endpoint.price, found.prompt - found.computed
+    reused = price.prompt if price.cached is None else price.cached
+    estimate = found.computed * price.prompt + cached * reused + found.output * price.completion
+    longest = found.prompt * max(1.0, spec.endpoint.tokens_per_byte * found.bytes_per_token)
+    most = longest * price.prompt + max(found.output, found.requests * spec.sampling.max_tokens) * price.completion
+    return estimate / 1e6, most / 1e6

@@ -1,0 +1,61 @@
+"""What complete jobs took, as their manifests say."""
+
+from __future__ import annotations
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Manifest
+from upkeep.errors import UpkeepError
+from upkeep.integrity import read_sealed
+from upkeep.jobs import Job
+from upkeep.machine.clock import age
+from upkeep.operations.plan.amounts import Amounts
+from upkeep.published import command_of, folder_of
+
+
+def read_manifest(catalog: Catalog, job: Job) -> Manifest | None:
+    """The manifest of a job that is complete."""
+    try:
+        return read_sealed(folder_of(catalog, job) / "manifest.json", Manifest, command_of(job))
+    except UpkeepError:
+        return None  # not there, or damaged: then it is made again
+
+
+def took(catalog: Catalog, job: Job, manifest: Manifest) -> Amounts:
+    """What a complete job took, as its manifest says."""
+    measured, hours = manifest.measured, worked_s(manifest) / 3600
+    none = job.model == "none"
+    spec = None if none else catalog.spec(job.model)
+    facts = manifest.environment.job
+    gpus = 0 if spec is None else (len(facts.gpus) if facts and facts.gpus else spec.gpus) * spec.nodes
+    paid = spec is not None and spec.engine == "endpoint"
+    return Amounts(
+        requests=float(manifest.usage.calls),
+        prompt_tokens=float(manifest.usage.prompt),
+        computed_tokens=measured.get("computed_prompt_tokens", None if manifest.usage.calls else 0.0),
+        output_tokens=float(manifest.usage.completion),
+        gpu_hours=hours * gpus,
+        cpu_hours=0.0 if gpus or paid or none else hours,
+        usd=measured.get("cost_usd") if paid else 0.0,
+        usd_at_most=measured.get("cost_usd") if paid else 0.0,
+    )
+
+
+def worked_s(manifest: Manifest) -> float:
+    """Seconds in which a job was being worked on, over all its attempts."""
+    return sum(age(attempt.start, attempt.end) for attempt in manifest.attempts if attempt.end is not None)
+
+
+def speeds(catalog: Catalog) -> dict[str, float]:
+    """Model -> tokens a second (computed prompt and generated ones), over all its cells that were run here."""
+    tokens: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    for path in (catalog.results / "cells").glob("*/*/*/*/manifest.json"):
+        try:
+            manifest = read_sealed(path, Manifest, "")
+        except UpkeepError:
+            continue  # it is not scored either, and the report says why
+        model = path.parent.name
+        used = manifest.measured.get("computed_prompt_tokens", 0.0) + manifest.usage.completion
+        tokens[model] = tokens.get(model, 0.0) + used
+        seconds[model] = seconds.get(model, 0.0) + worked_s(manifest)
+    return {model: tokens[model] / spent for model, spent in seconds.items() if spent and tokens[model]}

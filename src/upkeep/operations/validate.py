@@ -1,0 +1,179 @@
+"""`./upkeep validate`: is this file or folder what it claims to be?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from upkeep import inputs
+from upkeep.catalog import Catalog
+from upkeep.contract import BOUNDARY, CellDescription, Pair, Prediction, Record, Round
+from upkeep.errors import UpkeepError
+from upkeep.families import read_family
+from upkeep.files import open_regular
+from upkeep.integrity import read_record, verify_folder
+from upkeep.lines import Refused, decode, read_lines
+from upkeep.model_cards import CARD, read_card
+from upkeep.record_files import check_file
+
+R = TypeVar("R", bound=Record)
+
+
+def validate_path(path: Path, results: Path | None = None) -> str:
+    """Check predictions, a manifest, a cell, a dataset or a card, whichever the path is, and say what it is.
+
+    Args:
+        results: where the built datasets lie; by default the folder that holds `cells/`, found from the path itself.
+
+    Raises:
+        UpkeepError: for the first thing that is wrong.
+    """
+    path = path.absolute()
+    if path.is_dir():
+        for name, check in _FOLDERS.items():
+            if (path / name).exists():
+                return check(path / name, results)
+        raise UpkeepError(
+            "nothing that can be checked in this folder", where=path, expected=f"one of {', '.join(_FOLDERS)}"
+        )
+    if known := _FOLDERS.get(path.name) or _NAMES.get(path.name):
+        return known(path, results)
+    if path.suffix in {".yaml", ".yml"}:
+        return _check_yaml(path)
+    if path.suffix == ".jsonl":
+        return _check_predictions(path, results)
+    raise UpkeepError(
+        "do not know how to check this",
+        where=path,
+        expected="predictions (.jsonl), manifest.json, card.json, cell.json, a YAML card, or a folder with one of them",
+    )
+
+
+def _check_predictions(path: Path, results: Path | None) -> str:
+    manifest = path.with_name("manifest.json")
+    if manifest.is_file():
+        return _check_cell(manifest, results)
+    return _check_lines(path, Prediction, "predictions") + "; which probes there must be is unknown (no manifest.json)"
+
+
+def _check_cell(path: Path, results: Path | None) -> str:
+    """A published folder: hashes, and for a cell every prediction, against its dataset where that is built."""
+    folder, manifest = path.parent, verify_folder(path.parent)
+    if "predictions.jsonl" not in manifest.files:
+        return f"{manifest.cell}: {len(manifest.files)} files as in the manifest"
+    dataset = (results or folder.parents[4]) / "datasets" / manifest.cell.split("/")[0]
+    predictions = folder / "predictions.jsonl"
+    if not (dataset / "probes.parquet").is_file():
+        text = _check_lines(predictions, Prediction, "predictions")
+        return f"{manifest.cell}: {text}; completeness unchecked, for the dataset is not built ({dataset})"
+    from upkeep.execution.rounds import Corpus
+
+    inputs.verify_dataset(dataset)
+    index = check_file(predictions, Prediction, Corpus.read(dataset).after(manifest.cutoff).answers(manifest.trials))
+    index.require_complete()
+    if (found := sum(manifest.outcomes.values())) != index.lines or manifest.predictions != index.lines:
+        raise UpkeepError(
+            "the manifest's counts are not those of the predictions", where=path, expected=index.lines, found=found
+        )
+    return f"{manifest.cell}: {index.lines:,} predictions, complete, as in the manifest"
+
+
+def _check_lines(path: Path, record: type[R], what: str) -> str:
+    count, seen = 0, set()
+    decoder = msgspec.json.Decoder(record)
+    with open_regular(path) as file:
+        try:
+            for line in read_lines(file):
+                value = decode(line, decoder)
+                match value:
+                    case Prediction():
+                        key: object = (value.probe_id, value.trial)
+                    case _:
+                        key = count
+                if key in seen:
+                    raise Refused(f"a second line for {key}", expected="each exactly once")
+                seen.add(key)
+                count += 1
+        except Refused as refused:
+            raise refused.fault.error(f"{path}:{count + 1}") from None
+    return f"{count:,} {what}"
+
+
+def _check_dataset(path: Path, _: Path | None) -> str:
+    from upkeep.building.store import validate
+
+    card = validate(path.parent)
+    return f"{card.dataset}: {card.documents:,} documents, {card.probes:,} probes, files as in the card"
+
+
+def _check_yaml(path: Path) -> str:
+    from upkeep.yaml_files import read_yaml
+
+    names = {"method.yaml": "method", "dataset.yaml": "dataset", "suite.yaml": "suite", "config.yaml": "config"}
+    kind = names.get(path.name) or {"prompts": "prompt", "suites": "suite"}.get(path.parent.name)
+    if path.name == CARD:
+        return f"{path.name}: a valid card of {', '.join(read_card(path))}"
+    if kind is None:
+        raise UpkeepError(
+            "do not know how to check this",
+            where=path,
+            expected=f"{', '.join((*names, CARD))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
+        )
+    if kind == "dataset":
+        read_family(path)
+    else:
+        read_yaml(path, BOUNDARY[kind])
+    above = path.parents[2] if len(path.parents) > 2 else path.parent
+    if (above / "Snakefile").is_file():
+        _check_names(Catalog(above), kind, path)
+    return f"{path.name}: a valid {kind}"
+
+
+def _check_names(catalog: Catalog, kind: str, path: Path) -> None:
+    """Refuse a card in its place in the suite that names what there is not.
+
+    Raises:
+        UpkeepError: a suite's papers or cells, a dataset's prompt or metrics, a method's models.
+    """
+    from upkeep.grading.metric_families import family_of  # with polars
+
+    match kind:
+        case "suite":
+            catalog.cells(catalog.suite(path.parent.name if path.name == "suite.yaml" else path.stem))
+        case "dataset":
+            for name in catalog.family(path.parent.name):
+                catalog.prompt_of(name)
+                family_of(catalog, name)
+        case "method":
+            method = path.parent.name
+            for variant in catalog.method(method).variants:
+                catalog.check_variant(method, variant)
+
+
+def _check_record(record: type[Record], path: Path, _: Path | None) -> str:
+    read_record(path, record)
+    return f"{path.name}: a valid {record.__name__}"
+
+
+def _check_jsonl(record: type[Record], what: str, path: Path, _: Path | None) -> str:
+    return _check_lines(path, record, what)
+
+
+_FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
+    "manifest.json": _check_cell,
+    "card.json": _check_dataset,
+    "predictions.jsonl": _check_predictions,
+    "method.yaml": lambda path, _: _check_yaml(path),
+    "dataset.yaml": lambda path, _: _check_yaml(path),
+    "suite.yaml": lambda path, _: _check_yaml(path),
+    CARD: lambda path, _: _check_yaml(path),
+}
+_NAMES: dict[str, Callable[[Path, Path | None], str]] = {
+    "cell.json": partial(_check_record, CellDescription),
+    "pairs.jsonl": partial(_check_jsonl, Pair, "pairs"),
+    "rounds.jsonl": partial(_check_jsonl, Round, "rounds"),
+}

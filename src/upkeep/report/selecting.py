@@ -1,0 +1,148 @@
+"""Which scores belong to a table, and where: the same experiment as a published row's, or one of our own beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from upkeep.report.fields import PREFIX, agrees, data_of, expanded
+from upkeep.report.specs import Match, TableSpec, several
+
+Values = dict[str, Any]
+"""One row of scores, of published numbers or of waiting cells, with `setting.<key>` for each of its settings, `data`
+(`fields.data_of`) and `place`, its row in the frame."""
+
+AT = f"{PREFIX}at"
+"""The k of a metric at k: no setting of an experiment, so no row of a table lacks one."""
+OF_SCORES = frozenset({"subset", "metric", AT})
+"""Fields that a cell without scores has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What tells one row of a table from another."""
+
+    key: tuple[str, ...]
+    """Values of the spec's row fields."""
+    data: str = ""
+    setting: str = ""
+    """Settings that the paper's rows have otherwise, or do not have, as text; empty in all of the paper's rows."""
+    cell: str = ""
+    """Where two cells have all else in common, the second."""
+
+
+class Selection:
+    """The rows and columns of a table that rows of a frame belong to."""
+
+    def __init__(
+        self, spec: TableSpec, columns: Sequence[Match], stand_in: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """
+        Args:
+            columns: what each of the table's columns asks for, besides `spec.where`.
+            stand_in: field -> value on a stand-in -> the published value that it is read as.
+        """
+        self._spec = spec
+        self._columns = [spec.where | column for column in columns]
+        self._stand_in = stand_in or {}
+        self._allowed: dict[str, set[str]] = {}
+        for column in self._columns:
+            for name, wanted in column.items():
+                self._allowed.setdefault(name, set()).update(several(wanted))
+        self._named = {*spec.rows, *self._allowed}
+
+    def rows(self, frame: pl.DataFrame) -> Iterator[Values]:
+        """The rows of a frame that have what every column of the table asks for in the fields that are no settings."""
+        common = set.intersection(*(set(column) for column in self._columns))
+        plain = [n for n in common if n in frame.columns and n not in self._stand_in and not n.startswith(PREFIX)]
+        asked = (pl.col(n).is_in(sorted(self._allowed[n])) for n in sorted(plain))
+        found = (
+            frame.with_row_index("place").with_columns(data_of()).filter(pl.all_horizontal(pl.lit(value=True), *asked))
+        )
+        for row in found.iter_rows(named=True):
+            values = expanded(row)
+            for name, read_as in self._stand_in.items():
+                if values["stand_in"] and (value := values.get(name)):
+                    values[name] = read_as.get(value, f"not {value}")
+            yield values
+
+    def published(self, values: Values) -> Iterator[tuple[int, Entry]]:
+        """The columns of a published number, and its row. One with a setting that the spec does not name is of another
+        experiment, which the table does not show."""
+        if not self._foreign(values):
+            for index, column in enumerate(self._columns):
+                if agrees(values, column):
+                    yield index, Entry(self._key(values))
+
+    def own(self, values: Values) -> Iterator[tuple[int, Entry]]:
+        """The columns of a score of our own, and its row.
+
+        Where a setting is one that no column of the table has, the score goes to the only column that asks for all
+        else; where there are several, it is not of this table.
+        """
+        foreign = self._foreign(values)
+        if AT in foreign:
+            return
+        columns, off = [i for i, column in enumerate(self._columns) if agrees(values, column)], set[str]()
+        if not columns:
+            off = self._off(values) - {AT}
+            columns = [i for i, column in enumerate(self._columns) if agrees(values, column, but=off)]
+            if len(columns) != 1:
+                return
+        entry = Entry(self._key(values), values["data"], _printed(values, foreign | off))
+        for index in columns:
+            yield index, entry
+
+    def waiting(self, values: Values, known: Collection[Entry]) -> Iterator[tuple[int, Entry]]:
+        """The places that a cell without scores leaves empty.
+
+        Where subset or metric tell rows apart, a cell leaves places in each such row that is known. A cell on a rebuild
+        leaves the paper's: with a copy of the release it is the paper's.
+        """
+        if "method" not in self._named:  # what a dataset holds waits for no cell
+            return
+        off = self._off(values) - OF_SCORES
+        setting = _printed(values, self._foreign(values) | off)
+        for index, column in enumerate(self._columns):
+            metrics = column.get("metric", "")
+            lacks = values["lacks"] in ("", *several(metrics))
+            if lacks and agrees(values, column, but=OF_SCORES | off):
+                for entry in self._entries(values, setting, known):
+                    yield index, entry
+
+    def _entries(self, values: Values, setting: str, known: Collection[Entry]) -> list[Entry]:
+        said = [(place, values.get(name) or "") for place, name in enumerate(self._spec.rows) if name not in OF_SCORES]
+        if len(said) == len(self._spec.rows):
+            return [Entry(self._key(values), values["stand_in"], setting)]
+        alike = [entry for entry in known if (entry.data, entry.setting) == (values["stand_in"], setting)]
+        return [entry for entry in alike if all(entry.key[place] == value for place, value in said)]
+
+    def _key(self, values: Values) -> tuple[str, ...]:
+        return tuple(values.get(name) or "" for name in self._spec.rows)
+
+    def _foreign(self, values: Values) -> set[str]:
+        """Settings of a row that the spec does not name."""
+        ignored = {f"{PREFIX}{key}" for key in self._spec.ignore}
+        unsaid = {f"{PREFIX}{key}": value for key, value in self._spec.unsaid.items()}
+        given = {f"{PREFIX}{pair['key']}": pair["value"] for pair in values["setting"]}
+        return {
+            name
+            for name, value in given.items()
+            if name not in self._named and name not in ignored and unsaid.get(name) != value
+        }
+
+    def _off(self, values: Values) -> set[str]:
+        """Settings whose value no column of the table asks for."""
+        settings = {name: allowed for name, allowed in self._allowed.items() if name.startswith(PREFIX)}
+        return {name for name, allowed in settings.items() if (values.get(name) or "") not in allowed}
+
+
+def _printed(values: Values, names: Collection[str]) -> str:
+    """These settings as the cell has them, whatever a stand-in's are read as."""
+    given = [(pair["key"], pair["value"]) for pair in values["setting"] if f"{PREFIX}{pair['key']}" in names]
+    there = {f"{PREFIX}{key}" for key, _ in given}
+    without = sorted(name.removeprefix(PREFIX) for name in names if name not in there)
+    return ", ".join([f"{key}={value}" for key, value in given] + [f"no {key}" for key in without])

@@ -1,0 +1,338 @@
+"""The papers' findings on our own scores: with uncertainty, and with what is not yet run (papers/FORMAT.md, "Claims").
+
+A check sees the runs that its tables print: our scores whose model, method, supervision, dataset, subset and metric
+are those of a published row, with no other value of a setting that both have. Runs besides (a model that the paper
+does not have) have a verdict of their own. How a verdict comes about is in `deciding`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from upkeep.grading.resampling import RESAMPLES, Floats
+from upkeep.report.claims import Case, Check, Claim, Needs, Verdict, printed, published, read_claims
+from upkeep.report.deciding import decided
+from upkeep.report.view import COLUMNS, View, same
+
+KEY = ("model", "method", "supervision", "dataset", "subset", "metric")
+RUN = ("model", "method", "supervision", "setting", "dataset")
+"""What tells one run from another in a published table."""
+PEOPLE = "human"
+"""The method of scores that people reached: they are the published ones."""
+NO_MODELS = frozenset({"any", "open", "closed"})
+Resamples = Callable[[str], Floats]
+"""A cell -> its scores on resamples: (its rows in order, RESAMPLES)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What our scores say of a claim."""
+
+    release: Verdict
+    """On the paper's own data: the only one that speaks of the paper."""
+    rebuild: Verdict
+    stand_in: Verdict
+    """Untrained models included: it shows that the checks run."""
+    others: Mapping[str, Verdict]
+    """Of `release` and `rebuild`, what runs say that no table prints, where they say anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    claim: Claim
+    published: Verdict
+    own: Judged
+
+
+def findings(folder: Path, scores: pl.DataFrame, resamples: Resamples) -> list[Finding]:
+    """Every claim of a paper's folder, on its published numbers and on our scores."""
+    claims = read_claims(folder)
+    known, own = published(folder, claims), judge(folder, claims, scores, resamples)
+    return [Finding(claim, known[claim.id], own[claim.id]) for claim in claims]
+
+
+def judge(folder: Path, claims: Iterable[Claim], scores: pl.DataFrame, resamples: Resamples) -> dict[str, Judged]:
+    """Every claim of a paper on scores of our own, by claim id.
+
+    Args:
+        folder: the paper's.
+        scores: `grading.score.SCORE_SCHEMA`.
+    """
+    scores = scores.with_columns(place=pl.int_range(pl.len()).over("cell"))
+    trained = scores.filter("trained")
+    release, rebuild = (
+        _Source(folder, trained.filter(pl.col("provenance") == provenance), resamples)
+        for provenance in ("release", "rebuild")
+    )
+    stand_in = _Source(None, scores.filter(pl.col("provenance") == "stand_in"), resamples)
+    judged = {}
+    for claim in claims:
+        others = {"release": release.of_others(claim), "rebuild": rebuild.of_others(claim)}
+        judged[claim.id] = Judged(
+            release=release.verdict(claim),
+            rebuild=rebuild.verdict(claim),
+            stand_in=stand_in.verdict(claim),
+            others={name: verdict for name, verdict in others.items() if verdict is not None},
+        )
+    return judged
+
+
+class _Source:
+    """Scores of one provenance.
+
+    Args:
+        folder: the paper's whose printed runs count; None where all runs do.
+    """
+
+    def __init__(self, folder: Path | None, scores: pl.DataFrame, resamples: Resamples) -> None:
+        self._folder, self._scores, self._resamples = folder, scores, resamples
+        self._seen: dict[tuple[str, ...], tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]] = {}
+        self._views: dict[object, View] = {}
+
+    def verdict(self, claim: Claim) -> Verdict:
+        found, missing, borrowed = [], [], False
+        for check in claim.checks:
+            numbers, mine, _ = self._of(check.tables)
+            people = numbers.filter(pl.col("method") == PEOPLE, PEOPLE in _named(check))
+            of = ("printed", self._folder and check.tables, people.is_empty())
+            found.append(self._cases(claim, check, _with_people(mine, people), of))
+            if numbers.is_empty() or not found[-1]:
+                missing += _lacking(claim.needs, mine, models=self._folder is not None, people=not people.is_empty())
+            else:
+                missing += _not_run(claim, check, numbers, mine)
+            borrowed |= not people.is_empty() and bool(found[-1])
+        short = [
+            check for check, cases in zip(claim.checks, found, strict=True) if _is_short(check, cases, self._folder)
+        ]
+        return _verdict(claim, found, list(dict.fromkeys(missing)), bool(short), borrowed)
+
+    def of_others(self, claim: Claim) -> Verdict | None:
+        """What runs say that are in none of the tables; None where a check has no case of them."""
+        found, missing = [], []
+        for check in claim.checks:
+            _, _, rest = self._of(check.tables)
+            found.append(self._cases(claim, check, rest, ("others", check.tables)))
+            if not found[-1]:
+                return None
+            missing += _lacking(claim.needs, rest, models=False, people=True)
+        return _verdict(claim, found, list(dict.fromkeys(missing)), short=False, borrowed=False)
+
+    def _of(self, tables: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Published numbers, scores of ours of the runs that they print, and our others. Without numbers, or without a
+        paper, all of ours are the former."""
+        if tables not in self._seen:
+            numbers = printed(self._folder, tables) if self._folder else self._scores.clear()
+            if numbers.is_empty():
+                self._seen[tables] = numbers, self._scores, self._scores.clear()
+            else:
+                known = _by_key(numbers)
+                is_printed = pl.Series(
+                    [
+                        any(map(_agree(row[-1]), known.get(row[:-1], ())))
+                        for row in self._scores.select(*KEY, "setting").rows()
+                    ],
+                    dtype=pl.Boolean,
+                )
+                self._seen[tables] = numbers, self._scores.filter(is_printed), self._scores.filter(~is_printed)
+        return self._seen[tables]
+
+    def _cases(self, claim: Claim, check: Check, scores: pl.DataFrame, of: object) -> dict[str, _Counted]:
+        """The cases of a check, each with the resamples in which it is satisfied and in which it is not.
+
+        Args:
+            of: what scores these are: the same ones are made a view once.
+        """
+        if scores.is_empty():
+            return {}
+        if of not in self._views:
+            self._views[of] = View(scores.select(COLUMNS))
+        sides = self._views[of].sides(check.query, claim.id)
+        if not sides:
+            return {}
+        used = _used(self._views[of], claim, check, scores)
+        found = {name: _Counted(Case(name, *both, check.satisfied(*both), 0.0)) for name, both in sides.items()}
+        with View(used.select(COLUMNS)) as view:
+            for drawn in view.sides_of(check.query, claim.id, self._drawn(used)):
+                for name in found.keys() & drawn.keys():
+                    found[name].add(check.satisfied(*drawn[name]))
+        return found
+
+    def _drawn(self, scores: pl.DataFrame) -> Floats:
+        """(rows, RESAMPLES); a number that no questions were drawn for is the same in each."""
+        values = np.repeat(scores["value"].to_numpy()[:, None], RESAMPLES, axis=1)
+        for (cell,), rows in scores.with_row_index("row").partition_by("cell", as_dict=True).items():
+            if cell:
+                values[rows["row"].to_numpy()] = self._resamples(str(cell))[rows["place"].to_numpy()]
+        return values
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A case, and how many resamples speak for and against it."""
+
+    case: Case
+    held: int = 0
+    not_held: int = 0
+
+    def add(self, holds: bool) -> None:
+        self.held += holds
+        self.not_held += not holds
+
+
+def _verdict(
+    claim: Claim,
+    found: list[dict[str, _Counted]],
+    missing: list[str],
+    short: bool,
+    borrowed: bool,
+) -> Verdict:
+    cases = [
+        [Case(c.name, c.lhs, c.rhs, c.holds, one.held / RESAMPLES) for one in check.values() for c in (one.case,)]
+        for check in found
+    ]
+    if not missing and not all(found):
+        missing = ["scores that its queries ask for: no run of ours has them"]
+    if not any(found):
+        return Verdict("undecidable" if claim.undecidable else "not_run", cases, missing=missing)
+    counts = [
+        ([one.held for one in each.values()], [one.not_held for one in each.values()], check.wanted(len(each)))
+        for check, each in zip(claim.checks, found, strict=True)
+        if each
+    ]
+    by_now = decided(counts, RESAMPLES)
+    if claim.undecidable:
+        return Verdict("undecidable", cases, by_now, missing, borrowed)
+    if missing or short or not all(found):
+        return Verdict("partial", cases, by_now, missing, borrowed)
+    return Verdict(by_now, cases, borrowed=borrowed)
+
+
+def _is_short(check: Check, cases: Mapping[str, _Counted], folder: Path | None) -> bool:
+    """Whether a check speaks of more cases than there are; on stand-ins nothing says how many there should be."""
+    return folder is not None and len(cases) < check.rows
+
+
+# ---------------------------------------------------------------- which runs a check is about
+
+
+def _by_key(numbers: pl.DataFrame) -> dict[tuple[object, ...], list[dict[str, str]]]:
+    found: dict[tuple[object, ...], list[dict[str, str]]] = {}
+    for *key, setting in numbers.select(*KEY, "setting").iter_rows():
+        found.setdefault(tuple(key), []).append(_options(setting))
+    return found
+
+
+def _options(setting: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {pair["key"]: pair["value"] for pair in setting}
+
+
+def _agree(setting: Iterable[Mapping[str, str]]) -> Callable[[Mapping[str, str]], bool]:
+    """Whether other settings have no other value for a key of these."""
+    own = _options(setting)
+    return lambda other: all(other[key] == own[key] for key in own.keys() & other.keys())
+
+
+def _with_people(scores: pl.DataFrame, people: pl.DataFrame) -> pl.DataFrame:
+    """Our scores with the published ones of people, who are not asked again; without any of ours, none."""
+    if scores.is_empty() or people.is_empty():
+        return scores
+    borrowed = people.select(pl.col(name).cast(scores.schema[name]) for name in COLUMNS).with_columns(cell=pl.lit(""))
+    return pl.concat([scores, borrowed], how="diagonal")
+
+
+def _not_run(claim: Claim, check: Check, numbers: pl.DataFrame, scores: pl.DataFrame) -> list[str]:
+    """The printed runs that a check rests on and we have none of, as `METHOD on DATASET (SETTINGS): MODELS`."""
+    ours = _by_key(scores.with_columns(subset=pl.lit(""), metric=pl.lit("")))
+    lacking: dict[str, list[str]] = {}
+    for model, method, supervision, setting, dataset in _rests_on(claim, check, numbers):
+        key = (model, method, supervision, dataset, "", "")
+        if method == PEOPLE or any(map(_agree(setting), ours.get(key, ()))):
+            continue
+        told = ", ".join(f"{pair['key']}={pair['value']}" for pair in setting)
+        name = f"{method or 'scores'} on {dataset}" + (f" ({told})" if told else "")
+        lacking.setdefault(name, []).append(model)
+    return [f"{name}: {', '.join(filter(None, models))}".removesuffix(": ") for name, models in lacking.items()]
+
+
+def _rests_on(claim: Claim, check: Check, numbers: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """The published runs whose numbers a check uses: with other numbers in their place, or without them, it says
+    something else."""
+    runs = numbers.select(RUN).unique(maintain_order=True)
+    of_row = (
+        numbers.select(RUN)
+        .with_row_index()
+        .join(runs.with_row_index("run"), on=list(RUN), maintain_order="left", nulls_equal=True)["run"]
+        .to_numpy()
+    )
+    with View(numbers) as view:
+        expected = view.sides(check.query, claim.id)
+        values = np.repeat(view.values[:, None], 3 * len(runs), axis=1)
+        for kind, other in enumerate(_others(len(numbers))):
+            for run in range(len(runs)):
+                values[of_row == run, 3 * run + kind] = other[of_row == run]
+        found = list(view.sides_of(check.query, claim.id, values))
+    for run, row in enumerate(runs.iter_rows()):
+        if not all(same(one, expected) for one in found[3 * run : 3 * run + 3]):
+            yield row
+
+
+def _others(rows: int) -> list[Floats]:
+    """Values that no score has: each another one, far above and far below; and none at all."""
+    noise = 1e6 * (1 + np.random.default_rng(0).random(rows))
+    return [noise, -noise, np.full(rows, np.inf)]
+
+
+def _used(view: View, claim: Claim, check: Check, scores: pl.DataFrame) -> pl.DataFrame:
+    """Fewer scores of which a check says the same: those of the metrics and so on that its query names, where it is
+    seen to use no others."""
+    kept = np.ones(len(scores), dtype=bool)
+    for column in ("metric", "dataset", "subset", "method"):
+        fewer = kept & scores[column].is_in(list(_named(check))).to_numpy()
+        if not fewer.any() or fewer.sum() == kept.sum():
+            continue
+        values = np.repeat(view.values[:, None], 4, axis=1)
+        for time, other in enumerate(_others(len(scores)), 1):
+            values[~fewer, time] = other[~fewer]
+        expected, *found = view.sides_of(check.query, claim.id, values)
+        if all(same(one, expected) for one in found):
+            kept = fewer
+    return scores.filter(pl.Series(kept))
+
+
+def _named(check: Check) -> set[str]:
+    """The texts in a query."""
+    return set(re.findall(r"'((?:[^']|'')*)'", check.query))
+
+
+def _lacking(needs: Needs, scores: pl.DataFrame, *, models: bool, people: bool) -> list[str]:
+    """What a claim needs that was not run."""
+    asked = {
+        (dataset, part)
+        for dataset, method in scores.select("dataset", "method").unique().iter_rows()
+        for part in method.split("+")
+    }
+    lacking = [
+        f"{method} on {dataset}"
+        for dataset in needs.datasets
+        for method in needs.methods
+        if (dataset, method) not in asked and not (people and method == PEOPLE)
+    ]
+    if not needs.methods and scores.is_empty():
+        lacking = [f"scores on {dataset}" for dataset in needs.datasets]
+    settings = [_options(row) for row in scores["setting"].unique()]
+    for text in needs.settings:
+        wanted = dict(pair.split("=", 1) for pair in text.split(";"))
+        if not any(wanted.items() <= one.items() for one in settings):
+            lacking.append(f"a run with {text}")
+    if models:
+        lacking += [
+            f"the model {name}" for name in needs.models if name not in NO_MODELS and name not in set(scores["model"])
+        ]
+    return lacking

@@ -1,0 +1,88 @@
+"""Counts cells: the method of each is run against the counting engine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from upkeep.cell.loading import make_method
+from upkeep.cell.lockstep import Handle, lockstep
+from upkeep.cell.runner import AnswerTask, describe
+from upkeep.cell.tokens import ChatTokens
+from upkeep.contract import Prediction, Round
+from upkeep.serving.counting.byte_tokens import ByteTokens
+from upkeep.serving.counting.engine import CountingEngine
+from upkeep.serving.counting.hashed_words import HashedWords
+from upkeep.serving.counting.records import CountJob, Counts, Line
+from upkeep.serving.counting.reuse import reuse
+
+CALLS_A_RECORD = 1000
+"""Calls for one probe or document, on average, after which a method is taken to go round in circles."""
+
+
+def count(jobs: Sequence[CountJob], methods: Path) -> list[Counts]:
+    """Run each job's method against the counting engine. One that fails as a whole says why; the others go on."""
+    found = []
+    for job in jobs:
+        try:
+            found.append(_count(job, methods))
+        except Exception as error:
+            traceback.print_exc()
+            found.append(Counts(lines=[], error=describe(error)))
+    return found
+
+
+def _count(job: CountJob, methods: Path) -> Counts:
+    cell, spec = job.cell, job.cell.model_spec
+    if spec is None:
+        raise ValueError("a cell without a model has nothing to count")
+    output = Path(cell.output)
+    output.mkdir(parents=True)
+    rounds = [msgspec.json.decode(line, type=Round) for line in Path(job.rounds).read_bytes().splitlines()]
+    records = sum(len(round.probes) * cell.trials + len(round.documents) for round in rounds)
+    method = make_method(cell, methods, HashedWords() if cell.embedder_spec is not None else None, threads=1)
+    tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
+    engine = CountingEngine(tokens, spec, reuse(cell), job.assumed, CALLS_A_RECORD * max(1, records))
+    task = AnswerTask(cell, method, engine, output)
+    with lockstep(engine) as loop:
+        for round in rounds:
+            loop.run(task.round(round))
+        loop.run(method.close())
+    return Counts(
+        lines=list(_answered(output / "predictions.jsonl")),
+        arrivals=[
+            Line(key=stream, usage=llm.usage, cached=llm.cached_tokens)
+            for stream, llm in task.arrivals.items()
+            if llm.calls
+        ],
+        arrival=_asked(task.arrivals),
+    )
+
+
+def _asked(arrivals: Mapping[str, Handle]) -> str:
+    """Hash of what was asked as documents arrived, by stream: a handle of arrivals counts it, for its seeds."""
+    asked = [[stream, sorted((llm.asked_before or {}).items())] for stream, llm in sorted(arrivals.items())]
+    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
+
+
+def _answered(path: Path) -> Iterator[Line]:
+    for line in path.read_bytes().splitlines():
+        found = msgspec.json.decode(line, type=Prediction)
+        cached = found.measured.cached if found.measured else 0
+        yield Line(key=found.probe_id, trial=found.trial, usage=found.usage, cached=cached, error=found.error)
+
+
+def main(arguments: list[str]) -> int:
+    if not 2 <= len(arguments) <= 3:
+        print("usage: python -m upkeep.serving.counting JOBS.JSON COUNTS.JSON [METHODS-FOLDER]", file=sys.stderr)
+        return 2
+    jobs = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=list[CountJob])
+    methods = Path(arguments[2] if len(arguments) == 3 else os.environ.get("UPKEEP_METHODS", "/methods"))
+    Path(arguments[1]).write_bytes(msgspec.json.encode(count(jobs, methods)))
+    return 0

@@ -1,0 +1,88 @@
+"""The engine: it answers each request at once, and counts."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score, Tokens
+from upkeep.contract import ModelSpec
+from upkeep.serving.counting.records import Assumed
+from upkeep.serving.counting.reuse import Latest, Reuse
+
+FILLER = (
+    " the harbour was quiet when she came back from the market and nobody had seen where he went with an old letter"
+    " before they closed all doors of that house which stood near their bridge for many years under grey stone"
+)
+
+
+class CountTokens(Tokens, Protocol):
+    """What the engine asks of a tokenizer, in addition: to make up replies."""
+
+    def encode(self, text: str) -> Sequence[int]: ...
+
+
+class CountingEngine(Engine):
+    """Answers each request at once, in order, with words without meaning.
+
+    Args:
+        tokens: of the model, or of what stands in for it.
+        calls: requests after which the method is taken to go round in circles.
+
+    Raises (from `step`):
+        RuntimeError: there are more requests than that.
+    """
+
+    name = "counting"
+    version = "1"
+
+    def __init__(self, tokens: CountTokens, spec: ModelSpec, reuse: Reuse, assumed: Assumed, calls: int) -> None:
+        super().__init__(tokens, spec.context_length)
+        self._spec, self._reuse, self._assumed, self._left = spec, reuse, assumed, calls
+        self._queue: deque[Request] = deque()
+        self._words = tokens.encode(FILLER)
+        self._closing = tokens.encode(f"\n{spec.thinking_tags[1]}\n") if spec.thinking_tags else []
+
+    def add(self, request: Request) -> None:
+        self._queue.append(request)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._queue)
+
+    def reset(self) -> None:
+        self._queue.clear()
+        self._reuse.forget()
+
+    def step(self) -> Iterable[tuple[Request, Outcome]]:
+        request = self._queue.popleft()
+        if request.future.cancelled():
+            return []
+        if not self._left:
+            raise RuntimeError("the method makes more and more calls: its number cannot be counted without a model")
+        self._left -= 1
+        cached = self._reuse.reused(request.prompt)
+        if isinstance(request, Score):
+            # vLLM computes a prompt anew where it is to give log-probabilities.
+            self.computed += request.prompt.length - (cached if isinstance(self._reuse, Latest) else 0)
+            return [(request, [-1.0] * len(request.continuation))]
+        ids = self._reply(request)
+        self._reuse.generated(request.prompt, ids)
+        reason = "length" if len(ids) == request.sampling.max_tokens else "stop"
+        return [(request, Generated(ids, reason, cached))]  # type: ignore[arg-type]
+
+    def _reply(self, request: Generate) -> list[int]:
+        limit, spec = request.sampling.max_tokens, self._spec
+        length = self._assumed.reply if limit == spec.sampling.max_tokens else limit // 2
+        reasoning: list[int] = []
+        # No two replies are alike, so that a memory made of one shares no prefix with another.
+        draw = random.Random(request.seed).choices
+        if not spec.trained:
+            length = limit
+        elif spec.thinking == "on":
+            length = min(length, limit)
+            room = max(0, limit - length - len(self._closing))
+            reasoning = [*draw(self._words, k=min(self._assumed.thinking, room)), *self._closing]
+        return [*reasoning, *draw(self._words, k=length)][:limit]

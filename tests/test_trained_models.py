@@ -1,0 +1,345 @@
+"""Claims about trained models that need a real one: what a kill leaves, members of a set, adapters as served."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from conftest import CACHE, copy_repository
+from upkeep import weights
+from upkeep.building.build import build_dataset
+from upkeep.catalog import Catalog
+from upkeep.cell.adapters import merge
+from upkeep.contract import EngineSettings, Manifest, Prediction
+from upkeep.execution.fetch import fetch
+from upkeep.execution.rounds import Corpus
+from upkeep.execution.share import SharedEngine
+from upkeep.execution.supervise import run_cell
+from upkeep.files import digest
+from upkeep.gateway import transfer
+from upkeep.gateway.engines import all_parts, served_parts
+from upkeep.gateway.record import Replies
+from upkeep.identity import describe
+from upkeep.jobs import Cell, Training
+from upkeep.layout import Layout
+from upkeep.serving.make_model import tiny_llama
+
+SRC, TESTS = Path(__file__).resolve().parents[1] / "src", Path(__file__).resolve().parent
+BABI, NOVEL = "oaks_babi_mini", "oaks_novel_mini"
+KILLS = 10
+
+# ---------------------------------------------------------------- killed in mid-training
+
+TRAINING = """
+import os, shutil, sys
+from pathlib import Path
+
+import torch
+from peft import LoraConfig
+from trl import SFTTrainer
+from host_fakes import die_at
+from method_fakes import PROMPTS, load
+from upkeep.cell import Pair, Tools, Training
+from upkeep.cell.training import Checkpoints
+from upkeep.contract import ModelSpec
+
+TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama", context_length=2048, trained=False)
+PAIRS = [Pair(question=f"Where is {name}?", answer=place) for name, place in
+         zip("Mira Zoltan Anna Peter Kofi Lena".split(), "attic cellar harbour tower garden market".split())]
+PARAMETERS = {"epochs": 6, "batch": 2, "device_batch": 1, "learning_rate": 1e-2, "checkpoint_minutes": 0,
+              "adapter": "lora", "lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.2}
+
+
+def train(base, folder):
+    training = Training(TINY, base, [], PAIRS, folder / "model", Checkpoints(folder / "checkpoints"), None)
+    load("sft")(PARAMETERS, Tools(PROMPTS["oaks_babi"], seed=3)).train(training)
+
+
+# Everything is loaded; each training is a process of its own, forked from here.
+base = Path(sys.argv[1])
+for line in sys.stdin:
+    folder, event = line.split()
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            if int(event):
+                die_at(int(event), Path(folder) / "checkpoints")
+            train(base, Path(folder))
+            status = 0
+        finally:
+            os._exit(status)
+    print("ENDED", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_training_that_is_killed_anywhere_ends_with_the_same_weights(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    tiny_llama(base, vocabulary=512)
+    with subprocess.Popen(
+        [sys.executable, "-c", TRAINING, base],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(SRC), str(TESTS)]), "OMP_NUM_THREADS": "1"},
+    ) as process:
+
+        def trained(folder: Path, event: int = 0) -> int:
+            assert process.stdin is not None and process.stdout is not None
+            folder.mkdir(exist_ok=True)
+            print(folder, event, file=process.stdin, flush=True)
+            while not (line := process.stdout.readline()).startswith("ENDED"):
+                assert line, "it has gone"
+            return int(line.split()[1])
+
+        assert trained(tmp_path / "whole") == 0
+        whole = (tmp_path / "whole/model/adapter_model.safetensors").read_bytes()
+        chance, folder, killed = random.Random(7), tmp_path / "killed", 0
+        while (status := trained(folder, chance.randrange(5, 600))) != 0:
+            assert status == -9
+            killed += 1
+            assert killed <= 4 * KILLS, f"it does not get on: {list((folder / 'checkpoints').iterdir())}"
+        while killed < KILLS:  # it came through: once more from the beginning, to be killed as often as is claimed
+            assert (folder / "model/adapter_model.safetensors").read_bytes() == whole
+            folder = tmp_path / f"killed after {killed}".replace(" ", "_")
+            while (status := trained(folder, chance.randrange(5, 600))) != 0:
+                assert status == -9
+                killed += 1
+        assert (folder / "model/adapter_model.safetensors").read_bytes() == whole
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+# ---------------------------------------------------------------- trained, then asked
+
+# Writes an adapter that depends on what it was given, and on the model's word about it.
+METHOD = '''
+"""A trainer for tests."""
+import hashlib
+import json
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from upkeep.cell import Method
+
+
+class Marker(Method):
+    def train(self, training):
+        said = []
+        if self.parameters.get("asks"):
+            async def study(llm):
+                asked = training.documents[self.parameters.get("first", 0) :][:3]
+                return [(await llm.chat([{"role": "user", "parts": [d.text]}])).text for d in asked]
+            said = training.ask(study)
+        read = json.dumps([[d.id, d.text] for d in training.documents] + [p.question for p in training.pairs] + said)
+        generator = torch.Generator().manual_seed(int(hashlib.sha256(read.encode()).hexdigest()[:8], 16))
+        tensors = {}
+        with safe_open(next(training.weights.glob("*.safetensors")), framework="pt") as file:
+            for name in file.keys():
+                if name.endswith("q_proj.weight"):
+                    rows, columns = file.get_slice(name).get_shape()
+                    layer = "base_model.model." + name.removesuffix(".weight")
+                    tensors[layer + ".lora_A.weight"] = torch.randn(4, columns, generator=generator)
+                    tensors[layer + ".lora_B.weight"] = torch.randn(rows, 4, generator=generator)
+        training.output.mkdir()
+        save_file(tensors, training.output / "adapter_model.safetensors")
+        config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "none"}
+        config |= {"task_type": "CAUSAL_LM"}
+        (training.output / "adapter_config.json").write_text(json.dumps(config))
+        (training.output / "said.json").write_text(json.dumps(said))
+'''
+CARD = {
+    "label": "Marker",
+    "papers": [],
+    "summary": "Writes an adapter that depends on what it is given.",
+    "reference": "none",
+    "supervision": "C",
+    "trains": True,
+    "asks": True,
+    "variants": {"plain": {}, "asking": {"asks": True}, "asking_later": {"asks": True, "first": 3}},
+}
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """A repository with a training method, two built datasets, and a model."""
+    root = copy_repository(tmp_path_factory.mktemp("trained"))
+    (root / "methods/marker").mkdir()
+    (root / "methods/marker/method.py").write_text(METHOD)
+    (root / "methods/marker/method.yaml").write_text(yaml.safe_dump(CARD))
+    for end in ("in", "lock"):
+        (root / f"methods/marker/requirements.{end}").write_bytes(
+            (root / f"methods/sft/requirements.{end}").read_bytes()
+        )
+    card = root / "datasets/oaks_novel/dataset.yaml"
+    card.write_text(card.read_text() + "training: {streams: {by: stream}}\n")
+    config = root / "config/config.yaml"
+    config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | {"runtime": "process", "cache": str(CACHE)}))
+    catalog = Catalog(root)
+    for name in (BABI, NOVEL):
+        build_dataset(catalog, name, Layout(catalog.results).dataset(name))
+    fetch(catalog, "tiny")
+    return catalog
+
+
+def responses(catalog: Catalog, cell: Cell) -> list[Prediction]:
+    lines = (Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Prediction) for line in lines]
+
+
+def run(catalog: Catalog, model: str, dataset: str = NOVEL) -> tuple[Manifest, list[Prediction]]:
+    cell = Cell(dataset, "closed_book", "default", model)
+    for training in catalog.trainings_of(cell):
+        run_cell(catalog, training)
+    return run_cell(catalog, cell), responses(catalog, cell)
+
+
+def test_a_model_that_was_trained_on_one_dataset_answers_another(catalog: Catalog) -> None:
+    plain, answers = run(catalog, "tiny", BABI)
+    trained, others = run(catalog, f"tiny+marker.plain@{NOVEL}", BABI)
+    assert trained.cutoff == {} and trained.probes == plain.probes
+    assert sum(a.response != b.response for a, b in zip(answers, others, strict=True)) > len(answers) / 2
+    assert plain.environment.served["reader"].record != trained.environment.served["reader"].record
+
+
+def test_each_probe_is_answered_by_its_own_member_of_a_set(catalog: Catalog) -> None:
+    model = f"tiny+marker.plain@{NOVEL}.streams"
+    manifest, found = run(catalog, model)
+    cell, layout = Cell(NOVEL, "closed_book", "default", model), Layout(catalog.results)
+    streams = sorted({stream_of(catalog, prediction) for prediction in found})
+    assert len(streams) > 1 and set(manifest.environment.served) == {f"reader.{name}" for name in streams}
+    kept = {}
+    for name in streams:
+        parts = served_parts(catalog, cell, "reader", model, name)
+        kept[name] = Replies(layout.record, parts, model)
+        assert kept[name].engine == manifest.environment.served[f"reader.{name}"].record
+    for prediction in found:
+        (key,) = prediction.calls
+        assert [name for name in streams if kept[name].get(bytes.fromhex(key)) is not None] == [
+            stream_of(catalog, prediction)
+        ]
+
+
+def test_what_members_and_trainings_have_asked_is_kept_when_the_record_is_pruned(catalog: Catalog) -> None:
+    model = f"tiny+marker.asking_later@{NOVEL}.streams"
+    run(catalog, model)
+    suite = catalog.root / "config/suites/members.yaml"
+    choice = {"datasets": [NOVEL], "methods": ["closed_book"], "models": [model]}
+    suite.write_text(yaml.safe_dump({"label": "l", "summary": "s", "papers": [], "cells": [choice]}))
+    again = Catalog(catalog.root)
+    needed = set().union(
+        *(
+            map(digest, all_parts(again, job, "reader", job.model))
+            for job in (
+                Cell(NOVEL, "closed_book", "default", model),
+                Training(NOVEL, "marker", "asking", "tiny", "streams"),
+            )
+        )
+    )
+    record = Layout(catalog.results).record
+    assert len(needed) > 2 and needed <= {path.name for path in record.iterdir()}
+    removed = list(transfer.prune(again))
+    assert needed <= {path.name for path in record.iterdir()}, removed
+    assert [line for line in transfer.why(again, f"{NOVEL}/closed_book/default/{model}") if "answered by" in line]
+
+
+def stream_of(catalog: Catalog, prediction: Prediction) -> str:
+    probes = Corpus.read(Layout(catalog.results).dataset(NOVEL)).probes
+    return next(probe.stream for probe in probes if probe.id == prediction.probe_id)
+
+
+def test_a_training_asks_its_base_and_the_engine_is_gone_when_it_trains(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = []
+    release = SharedEngine.release
+
+    def noted(engine: SharedEngine) -> None:
+        release(engine)
+        released.append(engine.lost)
+
+    monkeypatch.setattr(SharedEngine, "release", noted)
+    job = Training(NOVEL, "marker", "asking", "tiny")
+    first = run_cell(catalog, job)
+    assert released == [False] and first.measured["new_replies"] == 3
+    told = Layout(catalog.results).trained(job) / "model/said.json"
+    said = told.read_bytes()
+    assert len(json.loads(said)) == 3
+    again = run_cell(catalog, job, force=True)
+    assert again.measured["new_replies"] == 0 and again.measured["recorded_replies"] == 3
+    assert told.read_bytes() == said and again.files == first.files
+
+
+# ---------------------------------------------------------------- as it is served
+
+SCORES = """
+import asyncio, json, sys
+from upkeep.cell.lockstep import Score
+from upkeep.contract import CellDescription, EngineSettings
+from upkeep.serving.loading import load_engine
+import msgspec
+from array import array
+
+cell = msgspec.json.decode(sys.argv[1], type=CellDescription)
+engine = load_engine(cell)
+loop = asyncio.new_event_loop()
+for text, more in json.loads(sys.argv[2]):
+    found = engine.tokens.scorable(text, more)
+    future = loop.create_future()
+    engine.add(Score(found.prompt, array("i", found.ids), future))
+    while engine.busy:
+        for _, outcome in engine.step():
+            print("SCORES", json.dumps(outcome), flush=True)
+"""
+TEXTS = [
+    ["Mira is in the ", "attic and Zoltan is in the cellar."],
+    ["Nothing is", " known of the tower before the war."],
+]
+
+
+@pytest.mark.vllm
+def test_an_adapter_gives_in_vllm_what_the_merged_model_gives(
+    catalog: Catalog, vllm_python: Path, tmp_path: Path
+) -> None:
+    job = Training(NOVEL, "marker", "plain", "tiny")
+    run_cell(catalog, job)
+    found = weights.find(catalog, f"tiny+marker.plain@{NOVEL}", BABI)[1]
+    assert found.path is not None
+    (tmp_path / "merged").mkdir()
+    merge(found.path, found.adapters, tmp_path / "merged")
+
+    def scored(python: Path, engine: str, path: Path, adapters: list[str]) -> list[float]:
+        described = msgspec.structs.replace(
+            describe(catalog, Cell(BABI, "closed_book", "default", "tiny"), 100),
+            model_path=str(path),
+            adapters=adapters,
+            engine=EngineSettings(name=engine, options={"kv_cache_gib": 0.25} if engine == "vllm" else {}),
+        )
+        done = subprocess.run(
+            [python, "-c", SCORES, msgspec.json.encode(described).decode(), json.dumps(TEXTS)],
+            env=os.environ | {"PYTHONPATH": str(SRC)},
+            capture_output=True,
+            text=True,
+        )
+        lines = [line.removeprefix("SCORES ") for line in done.stdout.splitlines() if line.startswith("SCORES ")]
+        assert len(lines) == len(TEXTS), done.stdout[-2000:] + done.stderr[-4000:]
+        return [score for line in lines for score in json.loads(line)]
+
+    folders = [str(folder) for folder in found.adapters]
+    unmerged = scored(vllm_python, "vllm", found.path, folders)
+    merged = scored(vllm_python, "vllm", tmp_path / "merged", [])
+    plain = scored(vllm_python, "vllm", found.path, [])
+    ours = scored(Path(sys.executable), "transformers", found.path, folders)
+    assert max(abs(a - b) for a, b in zip(unmerged, merged, strict=True)) < 1e-3
+    assert max(abs(a - b) for a, b in zip(unmerged, ours, strict=True)) < 1e-3
+    assert max(abs(a - b) for a, b in zip(unmerged, plain, strict=True)) > 0.1, "and not what it gives without it"

@@ -1,0 +1,406 @@
+"""Claims on our own scores: what is certain, what is not, what was not run, and which data speak of a paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from test_claims import LEDGERS, PAPERS, REFERENCE, SHIPPED
+from upkeep.grading import resampling
+from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws
+from upkeep.grading.score import SCORE_SCHEMA
+from upkeep.grading.settings import as_rows, pairs
+from upkeep.report import claims, verdicts
+from upkeep.report.deciding import decided, rejected
+from upkeep.report.view import COLUMNS, View, same
+
+Answers = NDArray[np.float64]
+"""Right (1) or wrong (0), a place for each question."""
+BETTER = """
+    select one.model, one.value as lhs, other.value as rhs
+    from scores as one join scores as other using (model, dataset, subset, metric)
+    where one.method = 'rag_dense' and other.method = 'long_context' and metric = 'accuracy'
+"""
+
+
+def claim(*queries: str, **fields: Any) -> claims.Claim:
+    check = {"op": fields.pop("op", ">"), "quantifier": fields.pop("quantifier", "all"), "rows": fields.pop("rows", 1)}
+    made = [claims.Check(query=query, table="t", **check) for query in queries or [BETTER]]
+    given = {"where": "", "statement": "", "published": "holds"}
+    given["needs"] = claims.Needs(datasets=["d"], methods=["rag_dense", "long_context"])
+    return claims.Claim(id="x", checks=made, **given | fields)
+
+
+class Study:
+    """Cells over the questions of datasets, scored as the suite does: a mean and its values on resamples."""
+
+    def __init__(self, folder: Path, printed: Iterable[str] = ("m,long_context", "m,rag_dense")) -> None:
+        self.folder = folder
+        (folder / "reference").mkdir(exist_ok=True)
+        split = [(text + ",").split(",")[:3] for text in printed]
+        rows = [f"t,L,{model},{method},,{setting},d,all,accuracy,50,percent\n" for model, method, setting in split]
+        (folder / "reference/t.csv").write_text(REFERENCE + "".join(rows))
+        self._rows: list[dict[str, Any]] = []
+        self._drawn: dict[str, Answers] = {}
+
+    def add(self, method: str, answers: Answers, **fields: Any) -> Study:
+        empty = {name: "" if kind == pl.String else None for name, kind in SCORE_SCHEMA.items()}
+        row = empty | {"model": "m", "dataset": "d", "dataset_id": "d", "subset": "all", "metric": "accuracy"}
+        row |= {"provenance": "release", "trained": True, "setting": "thinking=off", "method": method} | fields
+        row |= {
+            "value": 100 * float(answers.mean()),
+            "questions": len(answers),
+            "setting": as_rows(pairs(row["setting"])),
+        }
+        row["cell"] = f"{row['dataset_id']}/{method}/{len(self._rows)}/{row['model']}"
+        names = [f"q{n:05}" for n in range(len(answers))]
+        drawn = Draws(row["dataset_id"], names).ratios(names, answers[:, None], np.ones((len(answers), 1)))
+        self._drawn[row["cell"]] = 100 * drawn.T if len(answers) >= FEWEST else np.full((1, RESAMPLES), np.nan)
+        self._rows.append(row)
+        return self
+
+    @property
+    def scores(self) -> pl.DataFrame:
+        return pl.DataFrame(self._rows, schema=SCORE_SCHEMA)
+
+    def judge(self, tested: claims.Claim | None = None) -> verdicts.Judged:
+        found = verdicts.judge(self.folder, [tested or claim()], self.scores, self._drawn.__getitem__)
+        return found["x"]
+
+
+def answers(right: int, of: int = 200) -> Answers:
+    return np.array([1.0] * right + [0.0] * (of - right))
+
+
+# ---------------------------------------------------------------- holds, fails, undecided
+
+
+def test_a_clear_finding_holds_its_opposite_fails_and_a_small_study_is_undecided(tmp_path: Path) -> None:
+    clear = Study(tmp_path).add("rag_dense", answers(140)).add("long_context", answers(60)).judge().release
+    assert clear.outcome == "holds" and clear.cases[0][0].share == 1 and not clear.missing
+    against = Study(tmp_path).add("rag_dense", answers(60)).add("long_context", answers(140)).judge().release
+    assert against.outcome == "fails"
+    rng = np.random.default_rng(1)
+    small = Study(tmp_path).add("rag_dense", rng.permutation(answers(9, 16))).add("long_context", answers(7, 16))
+    assert small.judge().release.outcome == "undecided"
+
+
+def test_scores_of_fewer_than_ten_questions_decide_nothing(tmp_path: Path) -> None:
+    for questions, wanted in ((FEWEST - 1, "undecided"), (FEWEST, "holds")):
+        study = Study(tmp_path).add("rag_dense", np.ones(questions)).add("long_context", np.zeros(questions))
+        assert study.judge().release.outcome == wanted
+
+
+def binomial_limit(trials: int, share: float) -> float:
+    """Successes that so many trials of this chance exceed in less than one case of a thousand (one-sided, exact)."""
+    tail, count = 1.0, 0
+    while tail > 1e-3:
+        tail -= math.comb(trials, count) * share**count * (1 - share) ** (trials - count)
+        count += 1
+    return count
+
+
+def study_of(
+    rng: np.random.Generator, truths: Sequence[tuple[float, float]], questions: int
+) -> tuple[NDArray[Any], ...]:
+    """For each case the resamples in which one method is ahead of the other, and in which it is not; the methods are
+    right with these chances, on questions of unlike difficulty that both share."""
+    draws = Draws(f"d{rng.integers(1 << 40)}", [f"{n:05}" for n in range(questions)])
+    hardness = rng.random(questions)
+    held = []
+    for one, other in truths:
+        right = [(0.5 * rng.random(questions) + 0.5 * hardness < chance) * 1.0 for chance in (one, other)]
+        values = draws.ratios([f"{n:05}" for n in range(questions)], np.column_stack(right), np.ones((questions, 2)))
+        held.append(int((values[:, 0] - values[:, 1] > 1e-9).sum()))
+    return np.array(held), RESAMPLES - np.array(held)
+
+
+@pytest.mark.parametrize("questions", [12, 60])
+@pytest.mark.parametrize(
+    ("truths", "most"),
+    [
+        ([(0.5, 0.5)], False),
+        ([(0.5, 0.5)] * 4, False),
+        ([(0.9, 0.1)] * 3 + [(0.5, 0.5)], False),
+        ([(0.9, 0.1)] * 4 + [(0.5, 0.5)] * 4, True),
+        ([(0.5, 0.5)] * 7, True),
+    ],
+)
+def test_a_false_finding_is_called_holds_in_at_most_one_study_of_twenty(
+    questions: int, truths: list[tuple[float, float]], most: bool
+) -> None:
+    rng, studies = np.random.default_rng(0), 400
+    wanted = len(truths) // 2 + 1 if most else len(truths)
+    called = [decided([(*study_of(rng, truths, questions), wanted)], RESAMPLES) for _ in range(studies)]
+    assert called.count("holds") <= binomial_limit(studies, 0.05)
+    if len(truths) == 1:
+        assert called.count("undecided") > 0.7 * studies
+
+
+@pytest.mark.parametrize("questions", [12, 30, 100])
+@pytest.mark.parametrize("chance", [0.02, 0.1, 0.5, 0.9, 0.98])
+def test_a_rate_is_called_beyond_its_true_value_in_at_most_one_study_of_twenty(questions: int, chance: float) -> None:
+    rng, studies = np.random.default_rng(0), 400
+    names = [f"{n:05}" for n in range(questions)]
+    called = {">": 0, "<": 0}
+    for study in range(studies):
+        right = (rng.random((questions, 1)) < chance) * 1.0
+        values = Draws(f"d{study}", names).ratios(names, right, np.ones((questions, 1)))[:, 0]
+        for op, against in ((">", values <= chance), ("<", values >= chance)):
+            called[op] += rejected([int(against.sum())], 1, RESAMPLES, 0.05)
+    assert max(called.values()) <= binomial_limit(studies, 0.05), called
+
+
+def test_a_true_finding_is_called_fails_in_at_most_one_study_of_twenty_and_holds_if_it_is_clear() -> None:
+    rng, studies = np.random.default_rng(0), 400
+    barely = [decided([(*study_of(rng, [(0.505, 0.5)] * 6, 60), 6)], RESAMPLES) for _ in range(studies)]
+    assert barely.count("fails") <= binomial_limit(studies, 0.05)
+    clearly = [decided([(*study_of(rng, [(0.8, 0.4)] * 6, 60), 6)], RESAMPLES) for _ in range(50)]
+    assert clearly.count("holds") == 50
+
+
+def test_how_many_resamples_decide_one_case() -> None:
+    for held, wanted in (
+        (1000, "holds"),
+        (951, "holds"),
+        (950, "undecided"),
+        (50, "undecided"),
+        (49, "fails"),
+        (0, "fails"),
+    ):
+        assert decided([([held], [1000 - held], 1)], 1000) == wanted
+    assert decided([([0], [0], 1)], 1000) == "undecided", "no value in any resample"
+    assert decided([([1000], [0], 1), ([500], [500], 1)], 1000) == "undecided"
+    assert decided([([1000], [0], 1), ([0], [1000], 1)], 1000) == "fails"
+
+
+def test_more_than_half_is_certain_by_the_test_of_the_partial_conjunction() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        k = int(rng.integers(1, 9))
+        against, wanted = rng.integers(0, 60, k), int(rng.integers(1, k + 1))
+        shares = sorted((against + 1) / 1001)
+        # Bonferroni's over every choice of k - wanted + 1 cases: each has one that is certain.
+        expected = max(min(shares[i] for i in group) * len(group) for group in groups(k, k - wanted + 1)) <= 0.05
+        assert rejected(against.tolist(), wanted, 1000, 0.05) == expected
+
+
+def groups(k: int, size: int) -> list[list[int]]:
+    return [[i for i in range(k) if code >> i & 1] for code in range(1 << k) if code.bit_count() == size]
+
+
+# ---------------------------------------------------------------- resamples
+
+
+def test_two_cells_of_equal_answers_never_differ_and_pairs_are_compared_question_by_question(tmp_path: Path) -> None:
+    given = np.random.default_rng(0).permutation(answers(100))
+    same_answers = Study(tmp_path).add("rag_dense", given).add("long_context", given)
+    (case,) = same_answers.judge().release.cases[0]
+    assert case.share == 0
+    assert same_answers.judge(claim(op=">=")).release.outcome == "holds"
+    better = given.copy()
+    better[np.flatnonzero(given == 0)[:8]] = 1  # right where the other is, and eight times besides
+    assert Study(tmp_path).add("rag_dense", better).add("long_context", given).judge().release.outcome == "holds"
+
+
+def test_the_draws_are_those_of_their_dataset_and_have_the_variance_of_a_mean() -> None:
+    names = [f"q{n}" for n in range(40)]
+    one, again, other = Draws("a", names), Draws("a", [*reversed(names), "q3"]), Draws("b", names)
+    numbers = np.random.default_rng(0).random((40, 1))
+    assert (one.sums(names, numbers) == again.sums(names, numbers)).all()
+    assert np.corrcoef(one.sums(names, numbers)[:, 0], other.sums(names, numbers)[:, 0])[0, 1] < 0.15
+    assert (one.sums(names, np.ones((40, 1))) == 39).all()
+    means = one.sums(names, numbers)[:, 0] / 39
+    assert means.mean() == pytest.approx(numbers.mean(), abs=0.02)
+    assert means.std() == pytest.approx(numbers.std(ddof=1) / math.sqrt(40), rel=0.1)
+    shuffled = np.random.default_rng(1).permutation(40)
+    assert one.sums([names[n] for n in shuffled], numbers[shuffled]) == pytest.approx(one.sums(names, numbers))
+    assert one.sums(names[:3], numbers[:3]).shape == (resampling.RESAMPLES, 1)
+
+
+def numbers_of(check: claims.Check, paper: str) -> pl.DataFrame:
+    return claims.printed(PAPERS / paper, check.tables)
+
+
+@pytest.mark.parametrize("paper", SHIPPED)
+def test_asking_for_all_resamples_at_once_says_what_asking_for_each_does(paper: str) -> None:
+    rng = np.random.default_rng(0)
+    for tested in LEDGERS[paper]:
+        for check in tested.checks:
+            numbers = numbers_of(check, paper)
+            if numbers.is_empty():
+                continue
+            with View(numbers) as view:
+                values = view.values[:, None] + rng.normal(0, 10, (len(numbers), 3))
+                values[rng.random(values.shape) < 0.02] = np.nan
+                values[rng.random(values.shape) < 0.02] = np.inf  # not there
+                together = list(view.sides_of(check.query, tested.id, values))
+            for time, found in enumerate(together):
+                kept = ~np.isinf(values[:, time])
+                changed = numbers.with_columns(value=pl.Series(values[:, time])).filter(pl.Series(kept))
+                with View(changed) as alone:
+                    assert same(found, alone.sides(check.query, tested.id)), tested.id
+
+
+def test_a_query_that_cannot_be_asked_of_all_resamples_at_once_is_asked_of_each() -> None:
+    rows = [dict.fromkeys(COLUMNS, "") | {"model": m, "value": 1.0, "setting": []} for m in "ab"]
+    numbers = pl.DataFrame(rows).with_columns(setting=pl.Series([as_rows(())] * 2, dtype=SCORE_SCHEMA["setting"]))
+    query = "SELECT random() * 0 + max(value) AS lhs, (SELECT count(*) FROM given) AS rhs FROM scores"
+    values = np.array([[5.0, np.inf], [6.0, 7.0]])
+    with View(numbers) as view:
+        assert [found[""] for found in view.sides_of(query, "x", values)] == [(6, 2), (7, 2)]
+        assert [view._once(query, "x", values[:, n])[""] for n in range(2)] == [(6, 2), (7, 2)]
+
+
+# ---------------------------------------------------------------- partial, not run, undecidable
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    printed = ["m,long_context", "m,rag_dense,k=30;thinking=off", "n,long_context", "n,rag_dense,k=30;thinking=off"]
+    tested = claim(rows=2)
+    none = Study(tmp_path, printed).judge(tested).release
+    assert none.outcome == "not_run" and none.missing == ["rag_dense on d", "long_context on d"]
+    half = Study(tmp_path, printed).add("rag_dense", answers(140)).add("long_context", answers(60))
+    found = half.judge(tested).release
+    assert (found.outcome, found.so_far) == ("partial", "holds")
+    assert found.missing == ["long_context on d: n", "rag_dense on d (k=30, thinking=off): n"]
+    whole = half.add("rag_dense", answers(140), model="n").add("long_context", answers(60), model="n")
+    assert whole.judge(tested).release.outcome == "holds"
+    other = half.add("rag_dense", answers(140), model="n", setting="k=5")
+    assert other.judge(tested).release.outcome == "holds", "a setting that is not printed is another experiment"
+
+
+def test_a_mean_over_fewer_models_than_are_printed_is_partial(tmp_path: Path) -> None:
+    mean = "select method, avg(value) as lhs, 40 as rhs from scores where method = 'rag_dense' group by method"
+    study = Study(tmp_path, ["m,rag_dense", "n,rag_dense", "n,long_context"]).add("rag_dense", answers(140))
+    found = study.judge(claim(mean)).release
+    assert found.outcome == "partial" and found.missing == ["rag_dense on d: n"]
+    assert study.add("rag_dense", answers(60), model="n").judge(claim(mean)).release.outcome == "holds"
+
+
+def test_a_check_without_published_numbers_needs_what_it_says(tmp_path: Path) -> None:
+    study = Study(tmp_path, []).add("rag_dense", answers(140)).add("long_context", answers(60))
+    more = claims.Needs(
+        datasets=["d"], methods=["rag_dense", "oracle"], settings=["thinking=off", "k=3;l=4"], models=["o"]
+    )
+    found = study.judge(claim(rows=0, needs=more)).release
+    assert found.outcome == "partial" and found.missing == ["oracle on d", "a run with k=3;l=4", "the model o"]
+    assert study.judge(claim(rows=0)).release.outcome == "holds"
+
+
+def test_an_undecidable_finding_is_never_decided(tmp_path: Path) -> None:
+    study = Study(tmp_path).add("rag_dense", answers(140)).add("long_context", answers(60))
+    found = study.judge(claim(undecidable="people")).release
+    assert (found.outcome, found.so_far) == ("undecidable", "holds")
+    assert Study(tmp_path).judge(claim(undecidable="people")).release.outcome == "undecidable"
+
+
+def test_people_are_not_asked_again_and_that_is_marked(tmp_path: Path) -> None:
+    compared = BETTER.replace("using (model, dataset", "using (dataset").replace("'long_context'", "'human'")
+    study = Study(tmp_path, [",human", "m,rag_dense"]).add("rag_dense", answers(140))
+    found = study.judge(claim(compared)).release
+    assert found.outcome == "holds" and found.borrowed
+    assert not study.add("long_context", answers(60)).judge().release.borrowed
+    small = Study(tmp_path, [",human", "m,rag_dense"]).add("rag_dense", answers(140), provenance="stand_in")
+    assert small.judge(claim(compared)).stand_in.outcome == "not_run"
+
+
+# ---------------------------------------------------------------- which data, and whose runs
+
+
+def test_only_scores_on_the_release_speak_of_the_paper(tmp_path: Path) -> None:
+    for provenance in ("release", "rebuild", "stand_in", "own"):
+        study = Study(tmp_path).add("rag_dense", answers(140), provenance=provenance)
+        judged = study.add("long_context", answers(60), provenance=provenance).judge()
+        found = {name: getattr(judged, name).outcome for name in ("release", "rebuild", "stand_in")}
+        assert found == dict.fromkeys(found, "not_run") | ({} if provenance == "own" else {provenance: "holds"})
+
+
+def test_untrained_models_speak_on_stand_ins_alone(tmp_path: Path) -> None:
+    for provenance, wanted in (("release", "not_run"), ("stand_in", "holds")):
+        study = Study(tmp_path).add("rag_dense", answers(140), provenance=provenance, trained=False)
+        judged = study.add("long_context", answers(60), provenance=provenance, trained=False).judge()
+        assert getattr(judged, provenance).outcome == wanted
+
+
+def test_models_that_no_table_prints_have_a_verdict_of_their_own(tmp_path: Path) -> None:
+    study = Study(tmp_path).add("rag_dense", answers(60)).add("long_context", answers(140))
+    assert study.judge().others == {}
+    judged = study.add("rag_dense", answers(140), model="ours").add("long_context", answers(60), model="ours").judge()
+    assert judged.release.outcome == "fails" and [case.name for case in judged.release.cases[0]] == ["m"]
+    other = judged.others["release"]
+    assert other.outcome == "holds" and [case.name for case in other.cases[0]] == ["ours"]
+    study.add("rag_dense", answers(140), setting="thinking=on").add("long_context", answers(60), setting="thinking=on")
+    assert study.judge().release.outcome == "fails", "what the table does not tell apart is not told apart"
+
+
+def test_rows_that_belong_to_no_method_are_seen(tmp_path: Path) -> None:
+    read = "select model, value as lhs, 40 as rhs from scores where metric = 'accuracy' and method = ''"
+    study = Study(tmp_path, ["m,"]).add("", answers(140))
+    assert study.judge(claim(read, needs=claims.Needs(datasets=["d"]))).release.outcome == "holds"
+
+
+# ---------------------------------------------------------------- the shipped claims
+
+
+def as_own(paper: str, spread: float) -> tuple[pl.DataFrame, Callable[[str], Answers]]:
+    """A paper's published numbers as if they were scores of ours, each uncertain by so much."""
+    frames = [
+        claims.printed(PAPERS / paper, [path.stem]) for path in sorted((PAPERS / paper / "reference").glob("*.csv"))
+    ]
+    rows = pl.concat(frames).unique(maintain_order=True).filter(pl.col("method") != "human")
+    cells = pl.format("{}/own", pl.int_range(pl.len()))
+    rows = rows.with_columns(pl.col("value").cast(pl.Float64), cell=cells, provenance=pl.lit("release"), trained=True)
+    scores = pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), rows], how="diagonal")
+    known: Mapping[str, float] = dict(rows.select("cell", "value").iter_rows())
+    rng = np.random.default_rng(0)
+    return scores, lambda cell: known[cell] + spread * rng.standard_normal((1, RESAMPLES))
+
+
+@pytest.mark.parametrize("paper", SHIPPED)
+def test_every_claim_says_of_the_published_numbers_as_scores_of_ours_what_it_says_of_them(paper: str) -> None:
+    scores, resamples = as_own(paper, 0.0)
+    judged = verdicts.judge(PAPERS / paper, LEDGERS[paper], scores, resamples)
+    for tested in LEDGERS[paper]:
+        found = judged[tested.id].release
+        if tested.undecidable or all(check.rows for check in tested.checks):
+            assert found.outcome == ("undecidable" if tested.undecidable else tested.published), tested.id
+            assert found.so_far in ("", tested.published) and not found.missing, tested.id
+        assert judged[tested.id].rebuild.outcome == ("undecidable" if tested.undecidable else "not_run")
+
+
+def test_the_findings_of_oaks_are_partial_with_one_dataset_or_without_some_models() -> None:
+    scores, resamples = as_own("oaks", 0.0)
+    speaks = {"oaks-c1", "oaks-c2", "oaks-c3", "oaks-c4", "oaks-c5", "oaks-c9"}
+    speaks |= {"oaks-c12", "oaks-c13", "oaks-c15", "oaks-c17"}
+    ledger = [tested for tested in LEDGERS["oaks"] if tested.id in speaks]
+
+    def partial(kept: pl.Expr) -> set[str]:
+        judged = verdicts.judge(PAPERS / "oaks", ledger, scores.filter(kept), resamples)
+        return {name.removeprefix("oaks-") for name, one in judged.items() if one.release.outcome == "partial"}
+
+    assert {"c4", "c5", "c12"} <= partial(pl.col("dataset") == "oaks_babi")
+    without = partial(~pl.col("model").str.starts_with("Gemini"))
+    assert {"c1", "c2", "c9", "c13", "c15", "c17"} <= without and "c3" not in without
+    without_gemini = scores.filter(~pl.col("model").str.contains("Gemini"))
+    judged = verdicts.judge(PAPERS / "oaks", ledger[:1], without_gemini, resamples)
+    missing = judged["oaks-c1"].release.missing
+    models = "Gemini 2.5 Flash, Gemini 2.5 Pro, Gemini 3 Pro"
+    assert missing == [f"long_context on oaks_babi (thinking=on): {models}"]
+
+
+@pytest.mark.parametrize("paper", LEDGERS)
+def test_claims_without_scores_are_not_run(paper: str) -> None:
+    judged = verdicts.judge(PAPERS / paper, LEDGERS[paper], pl.DataFrame(schema=SCORE_SCHEMA), {}.__getitem__)
+    for tested in LEDGERS[paper]:
+        one = judged[tested.id]
+        wanted = "undecidable" if tested.undecidable else "not_run"
+        assert {one.release.outcome, one.rebuild.outcome, one.stand_in.outcome} == {wanted}
+        assert one.release.missing, tested.id
