@@ -174,7 +174,7 @@ def test_file_system_that_fails_is_told_and_the_same_command_goes_on(
     shared: Shared, catalog: Catalog, expected: dict[str, bytes], number: int
 ) -> None:
     failures = 0
-    for point in range(1, 60, 7):
+    for point in range(1, 60, 3):
         told = run_until_it_fails(shared, catalog, ECHO, {"fails_from": point, "errno": number, "every": True})
         if told is not None:
             failures += 1

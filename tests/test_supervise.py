@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -19,9 +20,11 @@ from upkeep.catalog import Catalog
 from upkeep.contract import MAX_LINE_BYTES, Document, Probe
 from upkeep.errors import UpkeepError
 from upkeep.execution import job as supervised
-from upkeep.execution import rounds
+from upkeep.execution import rounds, watch
 from upkeep.execution.fetch import fetch
+from upkeep.execution.handle import Handle
 from upkeep.execution.rounds import Corpus, answering, tasks
+from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.status import read_all
 from upkeep.execution.supervise import run_cell
 from upkeep.execution.watch import Limits, Tail
@@ -428,6 +431,23 @@ def test_unexpected_error_leaves_no_job_running(catalog: Catalog, monkeypatch: p
     monkeypatch.undo()
     attempts = run_cell(catalog, ECHO, runtime=runtime).attempts
     assert [(a.outcome, a.reason) for a in attempts] == [("failed", "OSError: disk full"), ("complete", None)]
+
+
+def test_container_whose_output_cannot_be_watched_is_ended(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Handle] = []
+
+    class Kept(ScriptedRuntime):
+        def start(self, prepared: Prepared, launch: Launch) -> Handle:
+            started.append(super().start(prepared, launch))
+            return started[-1]
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(watch, "Tail", broken)
+    with pytest.raises(UpkeepError, match=os.strerror(errno.EIO)):
+        run_cell(catalog, ECHO, runtime=Kept())
+    assert [handle.process.returncode for handle in started] == [-signal.SIGKILL]
 
 
 # ---------------------------------------------------------------- a container that fails

@@ -33,11 +33,11 @@ class Handle:
         self._oom_kills = oom_kills()
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_bytes(b"")
+            file = log.open("wb", buffering=0)
         except OSError:
             stop()
             raise
-        self._pump = threading.Thread(target=_pump, args=(process.stdout, log), daemon=True)
+        self._pump = threading.Thread(target=_pump, args=(process.stdout, file), daemon=True)
         self._pump.start()
         self._guard = Guard(process.pid, bounds, stop) if bounds is not None else None
 
@@ -86,14 +86,14 @@ class Handle:
         return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in kept)
 
 
-def _pump(source: IO[bytes], log: Path) -> None:
+def _pump(source: IO[bytes], log: IO[bytes]) -> None:
     left = LOG_BYTES
-    with log.open("wb", buffering=0) as file, source:
+    with log, source:
         while block := source.read1(65536):  # type: ignore[attr-defined]
             if left:
                 # A log that finds no room must not hold up the cell, which waits for its output to be read.
                 with contextlib.suppress(OSError):
-                    file.write(block[:left])
+                    log.write(block[:left])
                     if left <= len(block):
-                        file.write(f"\n[output above {LOG_BYTES} bytes is left out]\n".encode())
+                        log.write(f"\n[output above {LOG_BYTES} bytes is left out]\n".encode())
             left = max(0, left - len(block))

@@ -168,10 +168,19 @@ class Watch:
     """A running container: what it is sent, what it writes, and the bounds of both."""
 
     def __init__(self, handle: Handle, output: Path, collected: Collected[Any] | None, job: Overseer) -> None:
+        """What can't be watched is ended.
+
+        Raises:
+            OSError: its output can't be opened.
+        """
         self._handle, self._output, self._collected, self._job = handle, output, collected, job
         self._unsent = memoryview(b"")
         self._limit = job.resources.disk_gb * 2**30
-        self._tail = Tail(output / collected.path.name, self._limit) if collected is not None else None
+        try:
+            self._tail = Tail(output / collected.path.name, self._limit) if collected is not None else None
+        except BaseException:
+            handle.kill()
+            raise
         self._progress = self._measured = time.monotonic()
         self._noted, self._answered = False, 0
         self.status: int | None = None
@@ -221,10 +230,12 @@ class Watch:
 
     def close(self) -> None:
         """End the container, if it has not ended."""
-        if self.status is None:
-            self.status = self._handle.kill()
-        if self._tail is not None:
-            self._tail.close()
+        try:
+            if self.status is None:
+                self.status = self._handle.kill()
+        finally:
+            if self._tail is not None:
+                self._tail.close()
 
     def _turn(self) -> None:
         """Send and read what can be without waiting, look at the bounds, and rest where nothing happened."""
