@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from conftest import CACHE
+from conftest import CACHE, put_dataset, spec_of
 from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, fake_endpoint, make_endpoint_repository
 from upkeep.building import assistant, store
 from upkeep.building.annotator import hire
@@ -25,8 +26,14 @@ from upkeep.building.reading import Faults
 from upkeep.catalog import Catalog
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
+from upkeep.execution.share import SharedEngine
+from upkeep.files import remove_tree
+from upkeep.gateway import transfer
 from upkeep.gateway.endpoints import client as client_module
 from upkeep.gateway.endpoints import pace
+from upkeep.layout import Layout
+
+BABI = "oaks_babi_mini"
 
 
 class Text(msgspec.Struct):
@@ -149,21 +156,22 @@ def test_a_build_that_was_killed_asks_only_for_what_is_missing(
     code = KILLED.format(tests=str(Path(__file__).parent), src=str(Path(store.__file__).parents[2]), root=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    kept = catalog.cache / "replies/toy" / f"{MODEL}.jsonl"
-    with kept.open("ab") as file:
-        file.write(b'{"key": "torn')
+    (log,) = Layout(catalog.results).record.rglob("*.log")
+    with log.open("ab") as file:
+        file.write(b"\xf1upk torn")
     with hire(context(catalog), MODEL) as helper:
         assert None not in helper.ask(TALK, [Text("a"), Text("b"), Text("c")])
     assert len(server.bodies) == 3
-    assert len(kept.read_bytes().splitlines()) == 3
 
 
-def test_a_damaged_file_of_replies_is_named(catalog: Catalog) -> None:
-    path = catalog.cache / "replies/toy" / f"{MODEL}.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text("nonsense\n")
-    with pytest.raises(UpkeepError, match="remove the file"), hire(context(catalog), MODEL):
-        pass
+def test_two_builds_at_once_pay_once(catalog: Catalog, server: FakeEndpoint) -> None:
+    def build(_: int) -> list[str | None]:
+        with hire(context(Catalog(catalog.root)), MODEL) as helper:
+            return helper.ask(TALK, [Text("a"), Text("b")])
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(build, range(2))
+    assert first == second and len(server.bodies) == 2
 
 
 def test_an_embedder_is_no_assistant(repository: Path) -> None:
@@ -174,31 +182,41 @@ def test_an_embedder_is_no_assistant(repository: Path) -> None:
         hire(given, "minilm")
 
 
-def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_vectors_are_of_length_one(
+def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_is_not_asked_again(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UPKEEP_RUNTIME", "process")
+    monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
+    put_dataset(repository, "helped", spec_of(BABI) | {"options": {"assistant": "tiny"}}, "oaks_babi")
+    catalog = Catalog(repository)
+    where = repository / "datasets/helped/dataset.yaml"
+    record = Layout(catalog.results).record
+    step = Step("free", str, lambda one: one.text, sampling=Sampling(max_tokens=8))
+    texts = [Text("Where is the lamp?"), Text("Who has it?"), Text("x")]
+
+    def said(*portions: list[Text]) -> list[str | None]:
+        with hire(Context("helped", catalog.dataset("helped"), where, catalog, Faults({}, where)), "tiny") as helper:
+            return [reply for portion in portions for reply in helper.ask(step, portion)]
+
+    at_once = said(texts)
+    assert all(at_once)
+    remove_tree(record)
+    assert said(*([one] for one in texts)) == at_once
+
+    assert list(transfer.prune(catalog)) == [] and "in use" in next(transfer.listing(catalog))
+    monkeypatch.setattr(SharedEngine, "folder", None)  # no engine can be had
+    assert said(texts) == at_once
+
+
+def test_vectors_are_of_length_one_and_nearer_for_nearer_texts(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UPKEEP_RUNTIME", "process")
     monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
     catalog = Catalog(repository)
     where = repository / "datasets/oaks_babi/dataset.yaml"
-
-    def given(name: str) -> Context:
-        return Context(name, catalog.dataset("oaks_babi_mini"), where, catalog, Faults({}, where))
-
-    step = Step("free", str, lambda one: one.text, sampling=Sampling(max_tokens=8))
-    texts = [Text("Where is the lamp?"), Text("Who has it?"), Text("x")]
-    replies = []
-    for name in (f"at_once_{os.getpid()}", f"by_one_{os.getpid()}"):
-        try:
-            with hire(given(name), "tiny") as helper:
-                portions = [texts] if name.startswith("at") else [[one] for one in texts]
-                replies.append([reply for portion in portions for reply in helper.ask(step, portion)])
-        finally:
-            for path in (CACHE / "replies" / name).glob("*"):
-                path.unlink()
-            (CACHE / "replies" / name).rmdir()
-    assert replies[0] == replies[1] and all(replies[0])
-    vectors = embed(given("oaks_babi_mini"), "minilm", ["a cat sat", "the weather report", "a cat sat down"])
+    given = Context(BABI, catalog.dataset(BABI), where, catalog, Faults({}, where))
+    vectors = embed(given, "minilm", ["a cat sat", "the weather report", "a cat sat down"])
     assert vectors.shape == (3, 384) and vectors.dtype == np.float32
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1] + 0.3

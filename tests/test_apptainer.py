@@ -18,6 +18,7 @@ import pytest
 
 from conftest import CACHE, ROOT, copy_repository
 from ordinary_user import OrdinaryUser, ordinary_user
+from test_door_cells import PROGRAM, bring
 from test_runtimes import RECORD
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -28,7 +29,7 @@ from upkeep.execution.apptainer import Apptainer
 from upkeep.execution.fetch import fetch
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.supervise import run_cell
-from upkeep.files import hash_file
+from upkeep.files import hash_file, remove_tree
 from upkeep.images import apptainer, sif_bases, sif_files
 from upkeep.images.apptainer import Client
 from upkeep.jobs import Cell
@@ -565,6 +566,7 @@ CELLS = [
     "oaks_babi_mini/closed_book/default/tiny",
     "oaks_babi_mini/rag_bm25/k3/tiny",
     "oaks_babi_mini/rag_dense/k1/tiny",
+    "oaks_babi_mini/brought/default/tiny",  # a program, through the door
 ]
 RUN = """
 import sys
@@ -590,11 +592,13 @@ for name in sys.argv[1:]:
 def test_cells_answer_byte_for_byte_as_under_docker(
     ordinary_user: OrdinaryUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bring(Catalog(ordinary_user.clone), "brought", ["python", "program"], PROGRAM)
     done = ordinary_user.run("python", "-c", RUN, *CELLS, env={"UPKEEP_RUNTIME": "apptainer"}, timeout=1800)
+    remove_tree(ordinary_user.clone / "methods/brought")
     assert len(set(done.stdout.split())) == len(CELLS)
     monkeypatch.setenv("UPKEEP_RUNTIME", "docker")
     monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
-    docker = Catalog(copy_repository(tmp_path))
+    docker = bring(Catalog(copy_repository(tmp_path)), "brought", ["python", "program"], PROGRAM)
     build_dataset(docker, "oaks_babi_mini", Layout(docker.results).dataset("oaks_babi_mini"))
     fetch(docker, "tiny")
     fetch(docker, "minilm")

@@ -14,7 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from io import BufferedReader, FileIO
+from io import BufferedReader, BufferedWriter, FileIO
 from pathlib import Path
 
 from upkeep.errors import UpkeepError
@@ -161,10 +161,15 @@ def refusal(error: Exception, path: Path) -> UpkeepError | None:
 
 
 def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file, so that a reader sees the old or the new content and nothing between, whoever else writes it.
+    """Replace a file's content, as `replacing`."""
+    with replacing(path, durable=durable) as file:
+        file.write(content)
 
-    Args:
-        durable: so it is after the machine has lost its power, too.
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[BufferedWriter]:
+    """Write a file that takes its place when the block ends: a reader sees the old or the new content, whoever else
+    writes it; where it is `durable`, after the machine has lost its power, too.
 
     Raises:
         UpkeepError: it cannot be stored.
@@ -174,7 +179,7 @@ def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool =
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
-                file.write(content)
+                yield file
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())

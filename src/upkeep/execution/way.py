@@ -19,7 +19,6 @@ from upkeep.gateway.cells import Gateway
 from upkeep.gateway.endpoints.record import measured
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.gateway.upstream import Tally
-from upkeep.jobs import Job
 from upkeep.layout import Layout
 from upkeep.machine.gpus import require_gpus
 
@@ -81,12 +80,13 @@ class ToEngine:
     """To an engine of the suite's, through its record.
 
     Args:
+        job: who asks, for messages.
         parts: which engine it is (`gateway.engines`).
         model: the name that it is asked by.
     """
 
     catalog: Catalog
-    job: Job
+    job: object
     role: Role
     model: str
     wanted: Wanted

@@ -59,6 +59,30 @@ def served_parts(catalog: Catalog, job: Job, role: Role, model: str, member: str
     return engine_parts(catalog, job.dataset, model, engine_settings(catalog, job, model), member)
 
 
+def host_settings(catalog: Catalog, model: str) -> EngineSettings:
+    """How a language model is served that the host asks by itself."""
+    spec = catalog.model(model)
+    return EngineSettings(name=spec.engine, threads=(spec.resources or Resources()).cpus)
+
+
+def assistants(catalog: Catalog, dataset: str) -> list[str]:
+    """The models that a dataset's builder may ask: those that its options name and an engine of the suite's serves."""
+    named: set[str] = set()
+    for value in catalog.dataset(dataset).options.values():
+        named.update(name for name in (value if isinstance(value, list) else [value]) if isinstance(name, str))
+    served = [name for name in catalog.models if name in named and catalog.engine(name) is not None]
+    return [name for name in served if catalog.model(name).role == "generator"]
+
+
+def assistant_parts(catalog: Catalog, dataset: str, model: str) -> dict[str, str]:
+    """What determines what a model says that the host asks by itself, by name.
+
+    Raises:
+        Missing: its weights are not here.
+    """
+    return engine_parts(catalog, dataset, model, host_settings(catalog, model))
+
+
 def reader_parts(catalog: Catalog, cell: Cell) -> list[dict[str, str]]:
     """What determines the replies of a cell's model, by name, for each member of it where it is a set; none where no
     engine of the suite's serves it.

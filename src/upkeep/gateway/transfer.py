@@ -12,8 +12,8 @@ from typing import IO
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, write_atomically
-from upkeep.gateway.engines import all_parts, reader_parts
+from upkeep.files import digest, replacing
+from upkeep.gateway.engines import all_parts, assistant_parts, assistants, reader_parts
 from upkeep.gateway.record import Replies, engines
 from upkeep.gateway.why import why as of_predictions
 from upkeep.integrity import Missing
@@ -94,14 +94,11 @@ def export(catalog: Catalog, target: Path) -> Iterator[str]:
     known = engines(record)
     if not known:
         raise UpkeepError("there is nothing on record", where=record, remedy="run a cell first")
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            for one in known:
-                folder = record / one.engine
-                for path in [folder / "engine.json", *sorted(folder.glob("*.log"))]:
-                    archive.add(path, f"{one.engine}/{path.name}", recursive=False)
-        file.seek(0)
-        write_atomically(target, memoryview(file.read()))
+    with replacing(target) as file, tarfile.open(fileobj=file, mode="w") as archive:
+        for one in known:
+            folder = record / one.engine
+            for path in [folder / "engine.json", *sorted(folder.glob("*.log"))]:
+                archive.add(path, f"{one.engine}/{path.name}", recursive=False)
     for one in known:
         yield f"{one.engine[:16]}  {one.model}: {len(Replies(record, one.parts, one.model)):,} entries"
 
@@ -154,7 +151,7 @@ def _unpack(file: IO[bytes], source: Path, folder: Path) -> None:
 
 
 def prune(catalog: Catalog) -> Iterator[str]:
-    """Remove the replies of engines that no cell of this copy can ask: of other weights, packages or code.
+    """Remove the replies of engines that nothing of this copy can ask: of other weights, packages or code.
 
     An engine whose model's weights are not on this machine is left.
     """
@@ -168,7 +165,8 @@ def prune(catalog: Catalog) -> Iterator[str]:
 
 
 def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
-    """Engines and embedders that cells of any suite ask; models of which nobody can tell, for want of their weights."""
+    """Engines and embedders that cells of any suite or builders of datasets ask; models of which nobody can tell, for
+    want of their weights."""
     record, unknown = Layout(catalog.results).record, set[str]()
     found = {one.engine for one in engines(record) if "endpoint" in one.parts}  # paid for: in use, whoever asks
     cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
@@ -182,6 +180,12 @@ def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
                 continue
             try:
                 found.update(map(digest, all_parts(catalog, job, role, model)))
+            except Missing:
+                unknown.add(model)
+    for dataset in catalog.datasets:
+        for model in assistants(catalog, dataset):
+            try:
+                found.add(digest(assistant_parts(catalog, dataset, model)))
             except Missing:
                 unknown.add(model)
     return found, unknown
