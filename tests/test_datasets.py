@@ -383,6 +383,10 @@ NOVEL: list[dict[str, Any]] = [
     }
 ]
 
+MARY = ["data", "qas", "Where is Mary?"]
+MOVES = ["data", "qas", "How many times has Mary moved?"]
+TRAVEL = ["data", "qas", "How do they travel?"]
+
 
 def release(tmp_path: Path, content: Any, **fields: Any) -> store.Dataset:
     where = tmp_path / "release.json"
@@ -418,6 +422,49 @@ def test_an_answer_holds_until_the_next_one_and_the_card_says_so(tmp_path: Path)
     assert any("2 of 8 answers are not given" in note for note in data.card.notes)
 
 
+def of_question(data: store.Dataset, question: str) -> dict[str, list[Any]]:
+    return data.gold.filter(pl.col("probe_id").str.starts_with(f"{question}@")).to_dict(as_series=False)
+
+
+def test_whole_numbers_are_answers_as_their_digits(tmp_path: Path) -> None:
+    given = {"0": ["Unknown", 0], "1": [1], "2": [2, "twice"], "3": ["2"]}
+    rows = of_question(release(tmp_path, edited(BABI, [*MOVES, "chunk_to_answer"], given)), "P1_q1")
+    assert rows["answers"] == [["Unknown", "0"], ["1"], ["2", "twice"], ["2", "twice"]]
+    assert rows["phase"] == [0, 1, 2, 2]
+
+
+def test_an_answer_in_other_words_that_are_graded_alike_begins_no_phase_and_is_not_outdated(tmp_path: Path) -> None:
+    given = {"0": ["hall"], "1": ["The Hall."], "2": ["attic"], "3": ["a hall", "HALL"]}
+    rows = of_question(release(tmp_path, edited(BABI, [*MARY, "chunk_to_answer"], given)), "P1_q0")
+    assert rows["answers"] == [["hall"], ["hall"], ["attic"], ["hall"]]
+    assert (rows["phase"], rows["outdated"]) == ([0, 0, 1, 2], [[], [], ["hall"], ["attic"]])
+
+
+def test_an_answer_that_is_accepted_in_one_form_more_begins_a_phase(tmp_path: Path) -> None:
+    given = {"0": ["Unknown"], "1": ["Unknown", "0"], "2": ["0"], "3": ["zero"]}
+    rows = of_question(release(tmp_path, edited(BABI, [*MOVES, "chunk_to_answer"], given)), "P1_q1")
+    assert rows["phase"] == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("unknown", ["Unknown", "unknown", "UNKNOWN", "unknown."])
+def test_nothing_is_evidence_of_what_is_not_known_however_that_is_written(tmp_path: Path, unknown: str) -> None:
+    given = {"0": [unknown], "1": ["hall"], "2": [unknown, "attic"], "3": ["Unknown Street"]}
+    rows = of_question(release(tmp_path, edited(BABI, [*MARY, "chunk_to_answer"], given)), "P1_q0")
+    assert rows["evidence"] == [[], ["P1_c1"], [], ["P1_c1", "P1_c2", "P1_c3"]]
+
+
+def test_a_count_that_is_off_is_noted_in_the_card_and_the_data_count(tmp_path: Path) -> None:
+    meta = {"bid": "P1", "num_chunks": 5, "num_qas": 1}
+    card = release(tmp_path, edited(BABI, ["meta"], meta)).card
+    assert (card.documents, card.questions) == (4, 2)
+    (note,) = (note for note in card.notes if "meta" in note)
+    assert note.endswith("P1 num_chunks 5 (found 4), P1 num_qas 1 (found 2)")
+
+
+def test_of_counts_that_are_right_the_card_says_nothing(tmp_path: Path) -> None:
+    assert not [note for note in release(tmp_path, BABI).card.notes if "meta" in note]
+
+
 @pytest.mark.parametrize("family", ["oaks_babi", "oaks_novel"])
 def test_a_builder_gives_way_to_a_release_that_the_config_names(tmp_path: Path, family: str) -> None:
     (tmp_path / "release.json").write_text(json.dumps(BABI))
@@ -450,15 +497,12 @@ def edited(content: list[dict[str, Any]], path: list[str], value: Any) -> list[d
     return copy
 
 
-MARY = ["data", "qas", "Where is Mary?"]
-TRAVEL = ["data", "qas", "How do they travel?"]
 MALFORMED: list[tuple[Any, str]] = [
     (b"[{", "not JSON"),
     (b'{"meta": {}}', "array"),
     (edited(BABI, ["meta"], None), "document 0: .*`meta`"),
     (edited(BABI, ["meta", "bid"], None), r"document 0: .*`bid` - at `\$.meta`"),
-    (edited(BABI, ["meta", "num_chunks"], 5), "document 0, meta.num_chunks"),
-    (edited(BABI, ["meta", "num_qas"], 1), "document 0, meta.num_qas"),
+    (edited(BABI, ["meta", "num_qas"], "2"), r"document 0: .*`int`.*`\$.meta.num_qas`"),
     (edited(BABI, ["data", "chunks", "2"], None), "document 0, data.chunks"),
     (edited(BABI, ["data", "chunks", "2"], 7), "document 0: Expected `str`"),
     (edited(BABI, ["data", "chunks", "two"], "x"), "document 0, data.chunks: not a chunk index"),
@@ -470,6 +514,8 @@ MALFORMED: list[tuple[Any, str]] = [
     (edited(BABI, [*MARY, "chunk_to_answer", "4"], ["x"]), "chunk_to_answer: no such chunk"),
     (edited(BABI, [*MARY, "chunk_to_answer", "1"], []), "chunk_to_answer: no accepted answer"),
     (edited(BABI, [*MARY, "chunk_to_answer", "1"], "hall"), "Expected `array`"),
+    (edited(BABI, [*MARY, "chunk_to_answer", "1"], [True]), "Expected `int | str`"),
+    (edited(BABI, [*MARY, "chunk_to_answer", "1"], [1.5]), "Expected `int | str`"),
     (edited(NOVEL, [*TRAVEL, "options"], ["train", "train"]), "options: not a list of options"),
     (edited(NOVEL, [*TRAVEL, "chunk_to_answer", "1"], "balloon"), "chunk_to_answer: not an option"),
     (edited(NOVEL, [*TRAVEL, "option_sources", "ship"], {"9": []}), "option_sources: no such chunk"),

@@ -30,7 +30,12 @@ IMAGE_CODE = (*METHOD_CODE, "src/upkeep/serving")
 """The same in one that has the packages of an engine."""
 CELL_CODE = (*METHOD_CODE, "src/upkeep/execution/rounds.py")
 """What a cell's own container runs, and what decides which probes are answered together."""
-BUILDERS_CODE = ("src/upkeep/building", "src/upkeep/normal_form.py", "src/upkeep/questions.py")
+BUILDERS_CODE = (
+    "src/upkeep/building",
+    "src/upkeep/grading/matching.py",
+    "src/upkeep/normal_form.py",
+    "src/upkeep/questions.py",
+)
 """What all builders share; which model annotates them is an option, and its replies are on record."""
 ENGINE_CODE = (
     "cell/lockstep.py",

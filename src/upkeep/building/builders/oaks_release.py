@@ -1,9 +1,10 @@
-"""Loader of the official OAKS release, for OAKS-BABI and OAKS-Novel.
+"""Loader of the official OAKS release (adobe-research/OAKS), for OAKS-BABI and OAKS-Novel.
 
-The release is a JSON array, one element a document (a stream, in our words): `meta` {`bid`, `num_chunks`, `num_qas`}
-and `data` {`chunks` {index: text}, `facts` {index: [sentence]}, `qas` {question: {...}}}. A question has `question_id`,
-`chunk_to_answer` {index: what is right after that chunk} and, in OAKS-BABI, `question_type`; in OAKS-Novel `options`
-and `option_sources` {option: {index: [sentence]}}. Indices start at 0.
+A file of the release is a JSON array, one element a document (a stream, in our words): `meta` {`bid`, `num_chunks`,
+`num_qas`} and `data` {`chunks` {index: text}, `facts` {index: [sentence]}, `qas` {question: {...}}}. A question has
+`question_id`, `chunk_to_answer` {index: what is right after that chunk} and, in OAKS-BABI, `question_type`; in
+OAKS-Novel `options` and `option_sources` {option: {index: [sentence]}}. Indices start at 0. An answer of OAKS-BABI is a
+list of accepted texts and whole numbers, one of OAKS-Novel an option.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from upkeep.building import assembling, prose, release, tokens
 from upkeep.building.assembling import LETTERS, Built, Question, Stream
 from upkeep.building.context import Context
 from upkeep.errors import UpkeepError
+from upkeep.grading import matching
 
 T = TypeVar("T")
 
 TYPES = {"simple_facts": "tracking", "counting": "counting", "bridge": "bridge", "comparison": "comparison"}
 BABI_BINS, NOVEL_BINS = (3, 5), (3, 4)
 """Most phases of a sparse and of a moderate question (B.1.1)."""
+UNKNOWN = "Unknown"
 CANNOT_ANSWER = "We cannot answer this question at this point"
 
 
@@ -48,7 +51,7 @@ class _Document(Struct):
 class _BabiQuestion(Struct):
     question_id: str
     question_type: str
-    chunk_to_answer: dict[str, list[str]]
+    chunk_to_answer: dict[str, list[str | int]]
 
 
 class _NovelQuestion(Struct):
@@ -89,34 +92,42 @@ def _filled(values: Mapping[str, T], chunks: int, where: str) -> tuple[list[T], 
     return answers, chunks - len(given)
 
 
-def _evidence(answers: Sequence[Sequence[str]], sources: Sequence[Sequence[int]]) -> list[list[int]]:
-    """At each chunk the chunk where the phase began, after those of `sources` before it; none where not answerable."""
+def _evidence(
+    answers: Sequence[Sequence[str]], known: Sequence[bool], sources: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """At each chunk the chunk where the phase began, after those of `sources` before it; none where nothing is known."""
     evidence: list[list[int]] = []
     began = 0
     for position, accepted in enumerate(answers):
-        if position and set(accepted) != set(answers[position - 1]):
+        if position and accepted != answers[position - 1]:
             began = position
         before = {source for source in sources[position] if source < began}
-        evidence.append([] if "Unknown" in accepted else [*sorted(before), began])
+        evidence.append([*sorted(before), began] if known[position] else [])
     return evidence
 
 
 _FUNCTION_WORDS = prose.words(["a an and at back down from got in is of off on out put the there to up was with"])
 
 
-def _babi_question(raw: msgspec.Raw, text: str, stream: Stream, facts: Mapping[int, list[str]], where: str) -> Question:
+def _babi_question(
+    raw: msgspec.Raw, text: str, stream: Stream, facts: Mapping[int, list[str]], form: matching.Canonical, where: str
+) -> Question:
     q = _decode(raw, _BabiQuestion, where)
     if q.question_type not in TYPES:
         raise UpkeepError(
             "unknown type", where=f"{where}, question_type", expected=" or ".join(TYPES), found=q.question_type
         )
-    answers, _ = _filled(q.chunk_to_answer, len(stream.texts), f"{where}, chunk_to_answer")
-    if [] in answers:
-        raise UpkeepError("no accepted answer", where=f"{where}, chunk_to_answer", found=f"[] at {answers.index([])}")
+    given, _ = _filled(q.chunk_to_answer, len(stream.texts), f"{where}, chunk_to_answer")
+    if [] in given:
+        raise UpkeepError("no accepted answer", where=f"{where}, chunk_to_answer", found=f"[] at {given.index([])}")
+    # What is graded alike is one answer, however it is written: it is kept as it stands first, so it is one phase.
+    forms = [frozenset(form(str(one)) for one in accepted) for accepted in given]
+    written: dict[frozenset[str], list[str]] = {}
+    answers = [written.setdefault(f, list(map(str, one))) for f, one in zip(forms, given, strict=True)]
     # The release marks no evidence; chunks with a fact that shares a name with the question hold all there is.
     named = prose.words([text]) - _FUNCTION_WORDS
     telling = [index for index, sentences in facts.items() if named & (prose.words(sentences) - _FUNCTION_WORDS)]
-    evidence = _evidence(answers, [telling] * len(answers))
+    evidence = _evidence(answers, [form(UNKNOWN) not in one for one in forms], [telling] * len(answers))
     slices = {"changes": _bin(answers, BABI_BINS), "question_type": TYPES[q.question_type]}
     return Question(q.question_id, stream.id, text, answers, evidence, slices)
 
@@ -137,11 +148,9 @@ def _novel_question(raw: msgspec.Raw, text: str, stream: Stream, where: str) -> 
         option: [*_indexed(sources, f"{where}, option_sources", len(stream.texts))]
         for option, sources in q.option_sources.items()
     }
-    unanswerable = [re.match(CANNOT_ANSWER, answer, re.IGNORECASE) is not None for answer in chosen]
-    # Marked as the open questions' are, so that one rule finds the evidence of both.
-    marked = [["Unknown"] if none else [letters[answer]] for none, answer in zip(unanswerable, chosen, strict=True)]
-    evidence = _evidence(marked, [by_option.get(answer, []) for answer in chosen])
     answers = [[letters[answer]] for answer in chosen]
+    known = [re.match(CANNOT_ANSWER, answer, re.IGNORECASE) is None for answer in chosen]
+    evidence = _evidence(answers, known, [by_option.get(answer, []) for answer in chosen])
     return Question(
         q.question_id, stream.id, text, answers, evidence, {"changes": _bin(answers, NOVEL_BINS)}, q.options
     )
@@ -155,13 +164,14 @@ def _stream(document: _Document, where: str) -> Stream:
     chunks = _indexed(document.data.chunks, f"{where}, data.chunks")
     if [*chunks] != list(range(len(chunks))) or not chunks:
         raise UpkeepError("chunks have a gap", where=f"{where}, data.chunks", expected="0, 1, 2, ...", found=[*chunks])
-    for field, said, found in (
-        ("num_chunks", document.meta.num_chunks, len(chunks)),
-        ("num_qas", document.meta.num_qas, len(document.data.qas)),
-    ):
-        if said != found:
-            raise UpkeepError("count does not fit the data", where=f"{where}, meta.{field}", expected=found, found=said)
     return Stream(str(document.meta.bid), list(chunks.values()))
+
+
+def _miscounted(document: _Document) -> list[str]:
+    """The counts in `meta` that are not those of the data."""
+    meta, data = document.meta, document.data
+    counts = (("num_chunks", meta.num_chunks, len(data.chunks)), ("num_qas", meta.num_qas, len(data.qas)))
+    return [f"{meta.bid} {field} {said} (found {found})" for field, said, found in counts if said != found]
 
 
 class Options(Struct, frozen=True):
@@ -182,6 +192,8 @@ def build(context: Context) -> Built:
     streams: list[Stream] = []
     questions: list[Question] = []
     kinds: set[str] = set()
+    form = matching.equivalence(context.spec.equivalence).canonical
+    miscounted: list[str] = []
     given, asked = 0, 0
     for file in files:
         for n, raw in enumerate(_decode(file.read_bytes(), list[msgspec.Raw], str(file))):
@@ -191,6 +203,7 @@ def build(context: Context) -> Built:
             if stream.id in {other.id for other in streams}:
                 raise UpkeepError("a document twice", where=f"{where}, meta.bid", found=stream.id)
             streams.append(stream)
+            miscounted += _miscounted(document)
             facts = _indexed(document.data.facts or {}, f"{where}, data.facts", len(stream.texts))
             for text, question in document.data.qas.items():
                 at = f"{where}, question {text!r}"
@@ -199,7 +212,7 @@ def build(context: Context) -> Built:
                 questions.append(
                     _novel_question(question, text, stream, at)
                     if "options" in fields
-                    else _babi_question(question, text, stream, facts, at)
+                    else _babi_question(question, text, stream, facts, form, at)
                 )
                 given += len(_decode(fields["chunk_to_answer"], dict[str, msgspec.Raw], at))
                 asked += len(stream.texts)
@@ -215,6 +228,8 @@ def build(context: Context) -> Built:
     notes = ["documents are as released; their tokens are counted by the tokenizer above"]
     if given < asked:
         notes.append(f"{asked - given} of {asked} answers are not given and are those of the chunk before")
+    if miscounted:
+        notes.append(f"counts in `meta` are off, and those of the data are used: {', '.join(miscounted)}")
     return Built(
         *tables,
         pairs=[],
