@@ -177,6 +177,21 @@ def test_no_two_models_of_a_card_are_the_same() -> None:
         assert all(told.count(one) == 1 for one in told), path
 
 
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "gpt-oss-120b"])
+def test_where_oaks_and_its_release_set_no_effort_the_models_default_applies(model: str) -> None:
+    spec = Catalog(ROOT).model(model)
+    assert (spec.template_options, spec.thinking) == ({"reasoning_effort": "medium"}, "off")
+
+
+def test_qwen3_8b_is_there_as_oaks_and_as_its_release_have_it_and_the_suite_runs_the_papers() -> None:
+    catalog = Catalog(ROOT)
+    paper, release = catalog.model("qwen3-8b"), catalog.model("qwen3-8b-thinking")
+    changed = {"thinking": "on", "template_options": {"enable_thinking": True}, "summary": release.summary}
+    assert release == msgspec.structs.replace(paper, **changed) and paper.thinking == "off"
+    asked = {cell.model for cell in catalog.cells(catalog.suite("oaks"))}
+    assert {"qwen3-8b", "qwen3-8b-thinking"} & asked == {"qwen3-8b"}
+
+
 def test_a_card_is_checked_with_all_its_presets() -> None:
     for place in ("models/gpt-4o", "models/gpt-4o/model.yaml"):
         assert validate_path(ROOT / place).endswith("gpt-4o-evowiki, gpt-4o-prelude")

@@ -95,7 +95,7 @@ def _filled(values: Mapping[str, T], chunks: int, where: str) -> tuple[list[T], 
 def _evidence(
     answers: Sequence[Sequence[str]], known: Sequence[bool], sources: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """At each chunk the chunk where the phase began, after those of `sources` before it; none where nothing is known."""
+    """At each chunk the one where the phase began, after those of `sources` before it; none where nothing is known."""
     evidence: list[list[int]] = []
     began = 0
     for position, accepted in enumerate(answers):
