@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -637,15 +637,6 @@ def test_levels_are_crossed_with_hops_as_the_published_numbers_of_evowiki_are(tm
     assert set(scores["dataset_id"]) == {"oaks_babi_mini"} and set(scores["stand_in"]) == {"mini"}
 
 
-def test_values_that_are_said_to_be_settings_go_to_the_settings(tmp_path: Path) -> None:
-    slices = {"format": ["mcq", "mcq", "open_ended", "open_ended"], "cutoff": ["2023-08-31", "2023-12-31"] * 2}
-    family = Family(EVOWIKI.measure, crossed=[Crossed("format", by="cutoff", into="setting")])
-    scores = in_slices(tmp_path, family, **slices).filter(pl.col("metric") == "accuracy", pl.col("subset") == "mcq")
-    values = {tuple(pair["value"] for pair in row["setting"]): row["value"] for row in scores.iter_rows(named=True)}
-    assert values == {("30", "off"): 50, ("30", "off", "2023-08-31"): 100, ("30", "off", "2023-12-31"): 0}
-    assert scores["setting"][1][-1]["key"] == "cutoff"
-
-
 def test_metrics_are_given_tokens_what_has_arrived_and_the_models_cutoff(tmp_path: Path) -> None:
     given: list[pl.DataFrame] = []
 
@@ -697,6 +688,11 @@ def test_what_is_said_to_go_nowhere_stays_in_the_subset() -> None:
         f"{h}+{v}" for h, v in zip(LEVELS["hops"], LEVELS["level"], strict=True)
     ]
     assert places["single_hop+stable"] == Place("single_hop+stable")
+
+
+def test_a_pair_of_slices_goes_nowhere_but_where_some_papers_go_or_where_nothing_is_said() -> None:
+    used = {pair.into for path in (ROOT / "papers").glob("*/metrics.py") for pair in read_family(path).crossed}
+    assert set(get_args(get_type_hints(Crossed)["into"])) == used | {Crossed(None, by="level").into}
 
 
 def test_slices_that_are_not_there_or_share_a_name_are_not_crossed() -> None:

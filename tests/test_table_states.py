@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from conftest import ROOT
 from test_tables import NO_SCORES, NOTHING_WAITS, OAKS, PAPER, SPECS, frame, place, score, table
 from upkeep.catalog import Catalog
-from upkeep.grading.metrics import Crossed, Family
 from upkeep.jobs import Cell
 from upkeep.report import page, tables, waiting
 from upkeep.report.comparing import compare
@@ -202,21 +201,6 @@ def test_a_cell_of_no_suite_is_asked_for_by_itself_and_a_suites_own_by_the_suite
     own = waiting.pending(catalog, [cell], NO_SCORES, {}, {}, {}, "oaks")
     assert own["command"].to_list() == ["./upkeep run oaks"]
     assert waiting.pending(catalog, [cell], NO_SCORES, {}, {}, {})["command"].to_list() == [f"./upkeep cell {cell}"]
-
-
-def test_a_dataset_that_is_not_built_waits_by_the_settings_that_the_paper_prints(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What a cut-off is a slice of, its cells have no setting for until there are scores."""
-    family = Family(lambda graded, retrieved: graded, crossed=(Crossed("format", by="cutoff", into="setting"),))
-    monkeypatch.setattr(waiting, "family_of", lambda catalog, dataset: family)
-    printed = waiting.Printed(
-        frozenset({("evolveqa_aws", "closed_book", "Claude 3 Haiku")}),
-        {"cutoff": frozenset({"2023-08-31", "2024-08-31"})},
-    )
-    more, _ = waiting.beyond(Catalog(ROOT), [], printed)
-    found = {pair["value"] for row in more["setting"].to_list() for pair in row if pair["key"] == "cutoff"}
-    assert found == {"2023-08-31", "2024-08-31"}
 
 
 def test_what_a_paper_calls_otherwise_is_asked_for_by_our_own_names() -> None:

@@ -84,11 +84,7 @@ def crossed(family: Family, graded: pl.DataFrame) -> tuple[pl.DataFrame, dict[st
             if (name := f"{value}+{by}") in taken:
                 raise UpkeepError("one name for two subsets", where=family.where, found=f"{name!r} of {pair}")
             taken.add(name)
-            places[name] = {
-                "subset": Place(name),
-                "dataset": Place(value, dataset=f"_{by}"),
-                "setting": Place(value, setting=((pair.by, by),)),
-            }[pair.into]
+            places[name] = Place(name) if pair.into == "subset" else Place(value, dataset=f"_{by}")
         graded = graded.with_columns(pl.format("{}+{}", *columns).alias(f"slice_{pair.slice or 'all'}+{pair.by}"))
     return graded, places
 

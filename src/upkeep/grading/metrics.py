@@ -126,10 +126,9 @@ class Crossed:
     slice: str | None
     """The one whose value a score has as its subset; None for `all`, each value of `by` as a whole."""
     by: str
-    into: Literal["subset", "dataset", "setting"] = "subset"
+    into: Literal["subset", "dataset"] = "subset"
     """Where the value of `by` goes, as the paper's published numbers have it: to the other one, as in
-    `single_hop+stable`; to the end of the dataset's name, as in `evowiki_stable`; or to the settings, as in
-    `cutoff=2023-08-31`."""
+    `single_hop+stable`; or to the end of the dataset's name, as in `evowiki_stable`."""
     optional: bool = False
     """Whether a dataset may lack a slice; then there are no such subsets."""
 

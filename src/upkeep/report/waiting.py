@@ -15,7 +15,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.status import read as status_of
 from upkeep.grading.metric_families import family_of
 from upkeep.grading.score import SCORE_SCHEMA, identify, stand_in
-from upkeep.grading.settings import Pairs, as_rows
+from upkeep.grading.settings import as_rows
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import command_of
@@ -71,19 +71,11 @@ class Printed:
 
     triples: frozenset[Triple] = frozenset()
     """(dataset, method, model)."""
-    settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Key -> its values."""
 
     @classmethod
     def of(cls, references: Iterable[pl.DataFrame]) -> Printed:
         """What these tables of published numbers have."""
-        triples: set[Triple] = set()
-        settings: dict[str, set[str]] = {}
-        for reference in references:
-            triples.update(reference.select(NAMES).iter_rows())
-            for pair in itertools.chain.from_iterable(reference["setting"].to_list()):
-                settings.setdefault(pair["key"], set()).add(pair["value"])
-        return cls(frozenset(triples), {key: frozenset(values) for key, values in settings.items()})
+        return cls(frozenset(triple for reference in references for triple in reference.select(NAMES).iter_rows()))
 
 
 def pending(
@@ -128,16 +120,16 @@ def _rows(
         return
     identity = identify(catalog, cell, card if isinstance(card, DatasetCard) else None)
     known = {name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)}
-    for dataset, setting in _called(catalog, cell.dataset, identity.dataset, card, printed):
-        named = known | {"dataset": dataset, "setting": as_rows((*identity.setting, *setting)), "cell": str(cell)}
+    for dataset in _called(catalog, cell.dataset, identity.dataset, card, printed):
+        named = known | {"dataset": dataset, "setting": as_rows(identity.setting), "cell": str(cell)}
         for metric, reason in reasons.items():
             yield named | {"lacks": metric, "reason": reason, "command": command}
 
 
 def _called(
     catalog: Catalog, dataset: str, name: str, card: DatasetCard | UpkeepError | None, printed: Printed
-) -> list[tuple[str, Pairs]]:
-    """What tables call a dataset: by its name, and by the names and settings that its metrics give to slices of it.
+) -> list[str]:
+    """What tables call a dataset: by its name, and by the names that its metrics give to slices of it.
 
     A dataset that is not there has the slices that published numbers have.
     """
@@ -146,15 +138,12 @@ def _called(
     except UpkeepError:  # the reason of all of its cells
         crossed = ()
     slices = card.slices if isinstance(card, DatasetCard) else {}
-    found: dict[tuple[str, Pairs], None] = {(name, ()): None}
+    found = {name: None}
     for pair in crossed:
-        values = set(slices.get(pair.by, {}))
         if pair.into == "dataset":
+            values = set(slices.get(pair.by, {}))
             values |= {d.removeprefix(f"{name}_") for d, _, _ in printed.triples if d.startswith(f"{name}_")}
-            found |= {(f"{name}_{value}", ()): None for value in sorted(values)}
-        elif pair.into == "setting":
-            values |= printed.settings.get(pair.by, frozenset())
-            found |= {(name, ((pair.by, value),)): None for value in sorted(values)}
+            found |= {f"{name}_{value}": None for value in sorted(values)}
     return list(found)
 
 
