@@ -203,6 +203,36 @@ def test_a_cell_of_no_suite_is_asked_for_by_itself_and_a_suites_own_by_the_suite
     assert waiting.pending(catalog, [cell], NO_SCORES, {}, {}, {})["command"].to_list() == [f"./upkeep cell {cell}"]
 
 
+def evolveqa(name: str, pending: pl.DataFrame, gaps: waiting.Gaps | None = None) -> tables.Table:
+    whole, spec = PAPERS["evolveqa"], SPECS_OF["evolveqa", name]
+    return tables.build(
+        spec, whole, reference_of("evolveqa", spec), NO_SCORES, as_printed(pending, whole.called), gaps
+    )
+
+
+def test_what_scores_alone_have_as_settings_waits_for_the_cell_that_has_such_scores() -> None:
+    """Table 10: whether a question gives hints, no variant says, but which dataset it is of."""
+    reference = reference_of("evolveqa", SPECS_OF["evolveqa", "table_10"])
+    built = evolveqa("table_10", *waiting.beyond(Catalog(ROOT), [], waiting.Printed.of([reference])))
+    asked = [(n, c) for row in built.papers for n, c in zip(row.numbers, built.columns, strict=True) if n.published]
+    assert len(asked) == len(reference)
+    for number, column in asked:
+        assert (number.state, number.reason, number.command) == ("not run", "not run", "./upkeep run evolveqa")
+        hinted = number.cell.startswith(f"evolveqa_{column.partition(' ')[0].lower()}_hints/")
+        assert hinted != column.endswith("Neither"), (number.cell, column)
+
+
+def test_a_cell_that_failed_is_told_where_its_scores_would_be_and_nowhere_twice() -> None:
+    catalog = Catalog(ROOT)
+    for dataset, filled in (("evolveqa_aws", {"AWS | Neither"}), ("evolveqa_aws_hints", {"Context", "Date", "Both"})):
+        cell = Cell(dataset, "closed_book", "default", "claude-3-haiku")
+        pending = waiting.pending(catalog, [cell], NO_SCORES, {str(cell): "x"}, {}, {})
+        table_2, table_10 = evolveqa("table_2", pending), evolveqa("table_10", pending)
+        assert table_2.ours == []
+        told = {c for row in table_10.papers for n, c in zip(row.numbers, table_10.columns, strict=True) if n.cell}
+        assert {c.removeprefix("AWS | ") if dataset.endswith("_hints") else c for c in told} == filled
+
+
 def test_what_a_paper_calls_otherwise_is_asked_for_by_our_own_names() -> None:
     """PRELUDE's No-Context is our closed book, with the examples that its prompt shows."""
     catalog, spec = Catalog(ROOT), PAPERS["prelude"]
@@ -407,7 +437,7 @@ def test_every_table_is_latex_whatever_things_are_called(paper: str, name: str) 
     extra = [[{"key": "k_%", "value": HOSTILE}, *setting] for setting in own["setting"].to_list()]
     other = own.with_columns(pl.Series("setting", extra, dtype=own.schema["setting"]))
     mini = own.with_columns(stand_in=pl.lit("[x]"), trained=pl.lit(value=False))
-    failed = odd.with_columns(lacks=pl.lit(""), reason=pl.lit(HOSTILE), command=pl.lit(HOSTILE))
+    failed = odd.with_columns(lacks=pl.lit(""), reason=pl.lit(HOSTILE), command=pl.lit(HOSTILE), aside=False)
     pending = failed.select(list(waiting.PENDING_SCHEMA))
     for scores in (NO_SCORES, own, pl.concat([own, odd, other, mini])):
         built = tables.build(hostile, named, reference, scores, pending)

@@ -144,4 +144,4 @@ def _moved(counts: pl.DataFrame, settings: dict[str, str]) -> pl.DataFrame:
     return counts.with_columns(subset=pl.col("subset") + under("", **settings))
 
 
-FAMILY = Family(measure)
+FAMILY = Family(measure, settings=[NO_HINTS, *HINTS.values()])

@@ -11,7 +11,7 @@ Pairs of slices that are subsets of their own are `crossed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -141,6 +141,9 @@ class Family:
     compared: Sequence[Compared] = ()
     resampled: Sequence[Resampled] = ()
     crossed: Sequence[Crossed] = ()
+    settings: Sequence[Mapping[str, str]] = ()
+    """The settings (`under`) of scores that have some besides those of their cell: the first are those of a dataset by
+    itself, the others of one that is `part_of` another. So a table knows what a cell without scores would fill."""
     where: str = ""
     """The file that it was read from; the suite fills this in."""
 

@@ -159,7 +159,7 @@ def build(
             placed.add(values["place"])
     for values in selection.rows(pending):
         for index, entry in list(selection.waiting(values, rows)):
-            if entry in rows or values["reason"] not in UNRUN:
+            if entry in rows or not (values["aside"] or values["reason"] in UNRUN):
                 rows.setdefault(entry, _Draft(values)).waiting.setdefault(index, values)
 
     facts = [_facts(reference, fact) for fact in spec.facts]

@@ -14,8 +14,8 @@ from upkeep.contract import DatasetCard
 from upkeep.errors import UpkeepError
 from upkeep.execution.status import read as status_of
 from upkeep.grading.metric_families import family_of
-from upkeep.grading.score import SCORE_SCHEMA, identify, stand_in
-from upkeep.grading.settings import as_rows
+from upkeep.grading.score import SCORE_SCHEMA, identify, printed_as, stand_in
+from upkeep.grading.settings import Pairs, as_rows
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import command_of
@@ -38,12 +38,14 @@ _OF_CELLS = (
 PENDING_SCHEMA = {
     **{name: SCORE_SCHEMA[name] for name in _OF_CELLS},
     "cell": pl.String,
+    "aside": pl.Boolean,
     "lacks": pl.String,
     "reason": pl.String,
     "command": pl.String,
 }
 """Cells that have no scores, why, and what would give them; where `lacks` names a metric, it is that one alone that a
-cell has not, for want of a second cell."""
+cell has not, for want of a second cell. What is `aside` has the settings of some of the cell's scores, and not of all:
+it fills places of the paper's and makes no row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +122,34 @@ def _rows(
         return
     identity = identify(catalog, cell, card if isinstance(card, DatasetCard) else None)
     known = {name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)}
-    for dataset in _called(catalog, cell.dataset, identity.dataset, card, printed):
-        named = known | {"dataset": dataset, "setting": as_rows(identity.setting), "cell": str(cell)}
+    for dataset, setting in _called(catalog, cell.dataset, identity.dataset, card, printed):
+        named = known | {"dataset": dataset, "cell": str(cell), "aside": bool(setting)}
+        named["setting"] = as_rows((*identity.setting, *setting))
         for metric, reason in reasons.items():
             yield named | {"lacks": metric, "reason": reason, "command": command}
 
 
 def _called(
     catalog: Catalog, dataset: str, name: str, card: DatasetCard | UpkeepError | None, printed: Printed
-) -> list[str]:
-    """What tables call a dataset: by its name, and by the names that its metrics give to slices of it.
+) -> list[tuple[str, Pairs]]:
+    """What tables call a dataset: by its name, and by the names and settings that its metrics give to slices of it.
 
     A dataset that is not there has the slices that published numbers have.
     """
     try:
-        crossed = family_of(catalog, dataset).crossed
+        family = family_of(catalog, dataset)
     except UpkeepError:  # the reason of all of its cells
-        crossed = ()
+        return [(name, ())]
+    if name != (catalog.dataset(dataset).stands_for or dataset):  # a part, of which all scores have such settings
+        return [(name, tuple(given.items())) for given in family.settings[1:]] or [(name, ())]
     slices = card.slices if isinstance(card, DatasetCard) else {}
-    found = {name: None}
-    for pair in crossed:
+    found: dict[tuple[str, Pairs], None] = {(name, ()): None}
+    found |= {(name, tuple(given.items())): None for given in family.settings[:1]}
+    for pair in family.crossed:
         if pair.into == "dataset":
             values = set(slices.get(pair.by, {}))
             values |= {d.removeprefix(f"{name}_") for d, _, _ in printed.triples if d.startswith(f"{name}_")}
-            found |= {f"{name}_{value}": None for value in sorted(values)}
+            found |= {(f"{name}_{value}", ()): None for value in sorted(values)}
     return list(found)
 
 
@@ -232,13 +238,13 @@ class _Search:
         for name in catalog.models:
             self._models.setdefault(catalog.model(name).label, []).append(name)
         self._datasets: dict[str, list[str]] = {}
-        """Of these names, what a paper ran: no stand-ins."""
+        """Of these names, what a paper ran: no stand-ins, and the whole before its parts."""
         self._crossed: list[str] = []
         """Datasets of which slices have names of their own."""
         for name in catalog.datasets:
             spec = catalog.dataset(name)
             if not stand_in(name, spec):
-                self._datasets.setdefault(spec.stands_for or name, []).append(name)
+                self._datasets.setdefault(printed_as(catalog, name), []).append(name)
                 with contextlib.suppress(UpkeepError):  # the reason of all cells of that dataset
                     if any(pair.into == "dataset" for pair in family_of(catalog, name).crossed):
                         self._crossed.append(name)
