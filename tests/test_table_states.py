@@ -376,6 +376,14 @@ def test_why_a_row_is_our_own_is_said_in_its_own_settings() -> None:
     assert null.reason == "not in the paper's table: method null"
 
 
+def test_what_has_no_model_is_named_once() -> None:
+    control = score(method="null", label="Null (control)", model="", setting="")
+    (row,) = table("table_4", frame(control)).ours
+    assert row.stub == ["Null (control)", "–", ""]
+    (mean,) = (row for row in table("table_5", NO_SCORES).papers if "average" in row.key)
+    assert mean.stub == ["Avg", ""], "where no column has labels, the model's has"
+
+
 # ------------------------------------------------------------------ LaTeX
 
 

@@ -23,6 +23,8 @@ from upkeep.report.selecting import Entry, Selection, Values
 from upkeep.report.specs import Fact, Match, PaperSpec, TableSpec, read_paper
 from upkeep.report.waiting import Gap, Gaps
 
+NO_MODEL = "–"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
@@ -232,13 +234,14 @@ def _stub(
 ) -> list[str]:
     """What says which row it is. Settings of a stand-in are shown as they are, and not as what they stand for."""
     real = expanded(draft.first)
+    labelled = any(column.field == "label" for column in spec.stub)
     stub = []
     for column in spec.stub:
         text = values.get(column.field, draft.first.get(column.field) or "")
         if entry.data and column.field.startswith("setting."):
             text = real.get(column.field, "")
-        if column.field == "model" and not text:  # a row of means
-            text = draft.first["label"]
+        if column.field == "model" and not text:  # a row of means, a control, people
+            text = NO_MODEL if labelled else draft.first["label"]
         text = paper.names.get(text, text)
         if column.field == "label" and not draft.published:
             text += _described(draft.first, spec)
