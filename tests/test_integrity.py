@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from upkeep import integrity
 from upkeep.contract import Fingerprint, Sealed
-from upkeep.files import hash_file
+from upkeep.files import hash_file, hash_open
 from upkeep.integrity import (
     Damaged,
     Hashes,
@@ -31,21 +35,21 @@ class Sealing(Sealed, frozen=True, kw_only=True):
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that are read to be hashed, one after the other; all count as large."""
-    read: list[Path] = []
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hashes of what is read, one after the other; all files count as large."""
+    read: list[str] = []
 
-    def counting(path: Path, *, links: bool = True) -> str:
-        read.append(path)
-        return hash_file(path, links=links)
+    def counting(file: BufferedReader) -> str:
+        read.append(hash_open(file))
+        return read[-1]
 
-    monkeypatch.setattr(integrity, "hash_file", counting)
+    monkeypatch.setattr(integrity, "hash_open", counting)
     monkeypatch.setattr(integrity, "REMEMBERED_BYTES", 1)
     monkeypatch.setattr(integrity, "SETTLED_NS", -(10**12))
     return read
 
 
-def test_a_large_file_is_read_once_for_all_processes_until_it_changes(tmp_path: Path, hashed: list[Path]) -> None:
+def test_a_large_file_is_read_once_for_all_processes_until_it_changes(tmp_path: Path, hashed: list[str]) -> None:
     weights, known = tmp_path / "weights", tmp_path / "hashes"
     weights.write_bytes(b"one")
     first = Hashes(known).of(weights)
@@ -60,8 +64,25 @@ def test_a_large_file_is_read_once_for_all_processes_until_it_changes(tmp_path: 
     assert len(hashed) == 3, "with --verify nothing is believed"
 
 
+@pytest.mark.parametrize("folder", [None, "hashes"])
+def test_a_file_is_opened_once_to_be_hashed(
+    tmp_path: Path, folder: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(b"one")
+    opened: list[Path] = []
+
+    def counting(given: Path, *more: Any, opening: Callable[..., int] = os.open, **named: Any) -> int:
+        opened.append(given)
+        return opening(given, *more, **named)
+
+    monkeypatch.setattr(os, "open", counting)
+    assert Hashes(None if folder is None else tmp_path / folder).of(path) == hashlib.sha256(b"one").hexdigest()
+    assert opened == [path]
+
+
 def test_a_file_that_has_just_changed_is_read_again(
-    tmp_path: Path, hashed: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(integrity, "SETTLED_NS", 2 * 10**9)
     hashes, path = Hashes(tmp_path / "hashes"), tmp_path / "new"
@@ -71,7 +92,7 @@ def test_a_file_that_has_just_changed_is_read_again(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"nonsense", None])
-def test_a_damaged_note_of_a_hash_is_no_hash(tmp_path: Path, hashed: list[Path], content: bytes | None) -> None:
+def test_a_damaged_note_of_a_hash_is_no_hash(tmp_path: Path, hashed: list[str], content: bytes | None) -> None:
     path, known = tmp_path / "weights", tmp_path / "hashes"
     path.write_bytes(b"one")
     Hashes(known).of(path)
@@ -81,7 +102,7 @@ def test_a_damaged_note_of_a_hash_is_no_hash(tmp_path: Path, hashed: list[Path],
     assert len(hashed) == 2
 
 
-def test_a_note_of_another_file_says_nothing_of_this_one(tmp_path: Path, hashed: list[Path]) -> None:
+def test_a_note_of_another_file_says_nothing_of_this_one(tmp_path: Path, hashed: list[str]) -> None:
     one, two, known = tmp_path / "one", tmp_path / "two", Hashes(tmp_path / "hashes")
     one.write_bytes(b"one")
     two.write_bytes(b"two")
@@ -116,7 +137,7 @@ def test_a_file_of_another_size_is_refused_unread(tmp_path: Path, monkeypatch: p
     path.write_bytes(b"abc")
     files = {"file": fingerprint(path)}
     verify_files(tmp_path, files, "remedy")
-    monkeypatch.setattr(integrity, "hash_file", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr(integrity, "hash_open", lambda *_, **__: pytest.fail("it was read"))
     os.truncate(path, 1 << 40)
     with pytest.raises(Damaged, match="not the file that was written"):
         verify_files(tmp_path, files, "remedy")

@@ -36,7 +36,12 @@ def digest(value: object) -> str:
 def hash_file(path: Path, max_bytes: int | None = None, *, links: bool = True) -> str:
     """SHA-256 of a regular file; see `open_regular`."""
     with open_regular(path, max_bytes, links=links) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hash_open(file)
+
+
+def hash_open(file: BufferedReader) -> str:
+    """SHA-256 of the rest of an open file."""
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ---------------------------------------------------------------- reading

@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -21,7 +22,7 @@ import msgspec
 
 from upkeep.contract import Fingerprint, Manifest, Sealed, Sha256
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, hash_file, open_regular, refusal, write_atomically
+from upkeep.files import digest, hash_open, open_regular, refusal, write_atomically
 from upkeep.lines import Refused, decode, excerpt
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -90,11 +91,12 @@ class Hashes:
         Raises:
             UpkeepError: as `files.open_regular`.
         """
-        if self._folder is None:
-            return hash_file(path, links=links)
         path = path.absolute()
         with open_regular(path, links=links) as file:
-            found = os.fstat(file.fileno())
+            return hash_open(file) if self._folder is None else self._of(path, file)
+
+    def _of(self, path: Path, file: BufferedReader) -> str:
+        found = os.fstat(file.fileno())
         state = [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
         if (known := self._known.get(path)) is not None and known[0] == state:
             return known[1]
@@ -102,7 +104,7 @@ class Hashes:
         large = found.st_size >= REMEMBERED_BYTES
         sha = self._recall(path, state) if large else None
         if sha is None:
-            sha = hash_file(path, links=links)
+            sha = hash_open(file)
             if large and settled:
                 self._keep(path, state, sha)
         if settled:
