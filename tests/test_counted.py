@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BufferedReader
+from pathlib import Path
 from types import SimpleNamespace
 
 import polars as pl
+import pytest
 
 from conftest import ROOT
+from upkeep import card_numbers
 from upkeep.card_numbers import places as printed_at
+from upkeep.card_numbers import reference
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard
+from upkeep.files import open_regular
 from upkeep.grading import counted
 from upkeep.grading.dataset_scores import score_dataset
 from upkeep.grading.score import printed_as
+from upkeep.grading.scores import Basis
 from upkeep.grading.settings import printed as in_print
 from upkeep.report.reference import read_reference
 
@@ -62,7 +69,7 @@ def numbers(paper: str, *tables: int) -> dict[tuple[str, ...], float]:
 
 def test_what_is_printed_of_questions_comes_out_where_it_is_printed() -> None:
     own = scores_of(*EVOLVEQA)
-    own = pl.concat([own, counted.sums(own, counted.joined(CATALOG, ["evolveqa"]))])
+    own = pl.concat([own, counted.sums(own, counted.joined(CATALOG, ["evolveqa"], reference))])
     found, wanted = places(own), numbers("evolveqa", 3, 4)
     assert numbers("evolveqa", 1).items() <= wanted.items()
     # The paper's own sum of the control sets on that date is off by one.
@@ -101,3 +108,19 @@ def test_a_sum_needs_every_part_and_takes_no_stand_in_for_one() -> None:
     assert counted.sums(small, [name]).is_empty()
     all_small = counted.sums(scores.with_columns(stand_in=pl.lit("mini")), [name])
     assert set(all_small["stand_in"]) == {"mini"} and all_small["value"].to_list() == whole["value"].to_list()
+
+
+def test_a_suite_reads_each_file_of_published_numbers_once_for_all_its_datasets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def counting(path: Path, *given: object, **more: bool) -> BufferedReader:
+        read.append(path.name)
+        return open_regular(path, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(card_numbers, "open_regular", counting)
+    basis = Basis(CATALOG, "evolveqa")
+    printed = [basis._printed(name) for name in EVOLVEQA]
+    assert all(printed) and basis.joined
+    assert sorted(read) == sorted(path.name for path in (PAPERS / "evolveqa" / "reference").glob("*.csv"))

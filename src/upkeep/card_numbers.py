@@ -13,6 +13,14 @@ from upkeep.errors import UpkeepError
 from upkeep.files import open_regular
 
 
+Read = Callable[[Path], pl.DataFrame]
+
+
+def files_read_once() -> Read:
+    """`reference`, reading each file once; whoever asks for another one sees what has changed."""
+    return functools.cache(reference)
+
+
 def numbers(card: DatasetCard) -> dict[str, float]:
     """Counts and statistics of a built dataset by name; of slices in questions and percent."""
     own: dict[str, float] = {"streams": card.streams, "documents": card.documents, "questions": card.questions}
@@ -32,23 +40,28 @@ def published(spec: DatasetSpec, papers: Path) -> dict[str, float]:
     Raises:
         UpkeepError: a place in its tables does not name exactly one number, or they cannot be read.
     """
-    read = functools.cache(reference)
+    read = files_read_once()
     return {
         name: float(_line(name, given, spec, papers, read)["value"]) if isinstance(given, Published) else given
         for name, given in spec.published.items()
     }
 
 
-def places(spec: DatasetSpec, papers: Path) -> dict[str, list[dict[str, str]]]:
+def places(spec: DatasetSpec, papers: Path, read: Read | None = None) -> dict[str, list[dict[str, str]]]:
     """Statistic of a dataset's card -> every line of the paper's files that prints it, in whichever table.
 
     That is the line that `published` names, and then those of the same dataset, subset and metric, and of no model,
     that it names for no other statistic.
 
+    Args:
+        papers: the folder `papers/`.
+        read: gives a file of published numbers; with `files_read_once()` of the caller's, each is read once for all
+            datasets.
+
     Raises:
         UpkeepError: as `published`.
     """
-    read = functools.cache(reference)  # each file once; it may be another the next time
+    read = read or files_read_once()
     given = {name: place for name, place in spec.published.items() if isinstance(place, Published)}
     named = {name: _line(name, place, spec, papers, read) for name, place in given.items()}
     files = sorted((papers / spec.paper / "reference").glob("*.csv"))
@@ -60,9 +73,7 @@ def places(spec: DatasetSpec, papers: Path) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-def _line(
-    name: str, given: Published, spec: DatasetSpec, papers: Path, read: Callable[[Path], pl.DataFrame]
-) -> dict[str, str]:
+def _line(name: str, given: Published, spec: DatasetSpec, papers: Path, read: Read) -> dict[str, str]:
     path = papers / spec.paper / "reference" / f"{given.table}.csv"
     printed = read(path)
     if unknown := given.where.keys() - set(printed.columns):

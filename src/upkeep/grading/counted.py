@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from upkeep.card_numbers import reference
+from upkeep.card_numbers import Read
 from upkeep.catalog import Catalog
 from upkeep.grading.score import SCORE_SCHEMA, tidy
 
@@ -42,11 +42,14 @@ def sums(scores: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def joined(catalog: Catalog, papers: Iterable[str]) -> list[str]:
+def joined(catalog: Catalog, papers: Iterable[str], read: Read) -> list[str]:
     """The names of several datasets together that the published numbers of these papers have.
+
+    Args:
+        read: as in `card_numbers.places`.
 
     Raises:
         UpkeepError: their files cannot be read.
     """
     files = [file for paper in papers for file in sorted((catalog.root / "papers" / paper / "reference").glob("*.csv"))]
-    return sorted({name for file in files for name in reference(file)["dataset"] if "+" in name})
+    return sorted({name for file in files for name in read(file)["dataset"] if "+" in name})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from upkeep.card_numbers import numbers, places
+from upkeep.card_numbers import Read, numbers, places
 from upkeep.contract import DatasetCard, DatasetSpec
 from upkeep.errors import UpkeepError
 from upkeep.grading.key import Key
@@ -15,7 +15,9 @@ from upkeep.grading.score import SCORE_SCHEMA, stand_in, tidy
 from upkeep.grading.settings import Pairs, as_rows, pairs
 
 
-def score_dataset(name: str, spec: DatasetSpec, card: DatasetCard, key: Key, papers: Path) -> pl.DataFrame:
+def score_dataset(
+    name: str, spec: DatasetSpec, card: DatasetCard, key: Key, papers: Path, read: Read | None = None
+) -> pl.DataFrame:
     """`question_count`, `question_share` of each slice (OAKS, Tables 7 and 9), `questions_by_phases`: how many
     questions have how many phases (OAKS, Figure 4); and each statistic of the card that the paper prints.
 
@@ -26,11 +28,12 @@ def score_dataset(name: str, spec: DatasetSpec, card: DatasetCard, key: Key, pap
     Args:
         key: its answer key.
         papers: the folder `papers/`.
+        read: as in `card_numbers.places`.
 
     Raises:
         UpkeepError: `published` names no place, or several, or the paper's files cannot be read.
     """
-    rows = [*_questions(spec.stands_for or name, spec.label, key), *_printed(name, spec, card, papers)]
+    rows = [*_questions(spec.stands_for or name, spec.label, key), *_printed(name, spec, card, papers, read)]
     return tidy(
         pl.DataFrame(rows, schema={column: SCORE_SCHEMA[column] for column in rows[0]}).with_columns(
             dataset_id=pl.lit(name),
@@ -65,9 +68,11 @@ def _questions(dataset: str, label: str, key: Key) -> Iterator[dict[str, object]
         yield _row(label, dataset, "all", "questions_by_phases", float(count), "count", setting)
 
 
-def _printed(name: str, spec: DatasetSpec, card: DatasetCard, papers: Path) -> Iterator[dict[str, object]]:
+def _printed(
+    name: str, spec: DatasetSpec, card: DatasetCard, papers: Path, read: Read | None
+) -> Iterator[dict[str, object]]:
     own, whose, given = numbers(card), spec.stands_for or name, set()
-    for statistic, lines in places(spec, papers).items():
+    for statistic, lines in places(spec, papers, read).items():
         for line in lines:
             known_as = tuple(line[column] for column in ("label", "setting", "dataset", "subset", "metric"))
             ours = line["dataset"] == whose or line["dataset"].startswith(f"{whose}_")

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from upkeep import inputs
-from upkeep.card_numbers import numbers, places
+from upkeep.card_numbers import Read, files_read_once, numbers, places
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, Fingerprint, Manifest, Sealed, Sha256
 from upkeep.errors import UpkeepError
@@ -84,9 +84,14 @@ class Basis:
         return {name: found for name, found in (datasets | cells).items() if isinstance(found, UpkeepError)}
 
     @cached_property
+    def printed(self) -> Read:
+        """Gives a file of published numbers, each read once for all datasets."""
+        return files_read_once()
+
+    @cached_property
     def joined(self) -> list[str]:
         """Datasets that the suite's papers print the sums of, by their names joined by `+`."""
-        return counted.joined(self.catalog, self.catalog.suite(self.suite).papers)
+        return counted.joined(self.catalog, self.catalog.suite(self.suite).papers, self.printed)
 
     def made_of(self) -> dict[str, str]:
         """`ScoresRecord.made_of`."""
@@ -117,7 +122,7 @@ class Basis:
     def _printed(self, dataset: str) -> object:
         """Where its paper prints a dataset's numbers; where they cannot be read, why."""
         try:
-            return places(self.catalog.dataset(dataset), self.catalog.root / "papers")
+            return places(self.catalog.dataset(dataset), self.catalog.root / "papers", self.printed)
         except UpkeepError as error:
             return str(error)
 
@@ -224,7 +229,8 @@ class _Work:
             family = family_of(self.basis.catalog, name)
             if rows is None:
                 spec = self.basis.catalog.dataset(name)
-                rows = score_dataset(name, spec, card, self._key(name), self.basis.catalog.root / "papers")
+                papers = self.basis.catalog.root / "papers"
+                rows = score_dataset(name, spec, card, self._key(name), papers, self.basis.printed)
         except UpkeepError as error:
             self.refused[name] = error
             return
