@@ -351,3 +351,12 @@ def test_a_cell_waits_in_each_row_that_subsets_tell_apart() -> None:
     reasons = {c: {row.numbers[n].reason for row in built.rows} for n, c in enumerate(built.columns)}
     assert reasons.pop("DeepSeek-R1 | No context") == {"failed: x"}
     assert set().union(*reasons.values()) == {"not run"} and len(built.rows) == 13
+
+
+@pytest.mark.parametrize("name", ["table_2", "figure_5"])
+def test_what_retrieves_with_another_embedder_than_oaks_is_said_beside_its_numbers(name: str) -> None:
+    catalog = Catalog(ROOT)
+    cells = [cell for cell in catalog.cells(catalog.suite("oaks")) if cell.method == "rag_dense"]
+    others = {embedder for cell in cells if (embedder := catalog.asked(cell)["embedder"]) != "qwen3-embedding-0.6b"}
+    (notes,) = (one.notes for one in [*PAPERS["oaks"].tables, *PAPERS["oaks"].figures] if one.id == name)
+    assert {e for e in others if any(catalog.spec(e).label in note for note in notes)} == others
