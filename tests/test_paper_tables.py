@@ -30,13 +30,8 @@ from upkeep.report.waiting import PENDING_SCHEMA
 from upkeep.report.written import to_latex, to_markdown
 
 PAPERS = {path.parent.name: read_paper(path.parent) for path in sorted((ROOT / "papers").glob("*/tables.yaml"))}
-LEFT_OUT = {"oaks": {"table_1.csv", "table_11.csv", "table_14.csv"}}
-"""Files of numbers that no table shows: of other benchmarks, and of the paper's own ablations."""
 FILES = [
-    (paper, path.name)
-    for paper in PAPERS
-    for path in sorted((ROOT / "papers" / paper / "reference").glob("*.csv"))
-    if path.name not in LEFT_OUT.get(paper, ())
+    (paper, path.name) for paper in PAPERS for path in sorted((ROOT / "papers" / paper / "reference").glob("*.csv"))
 ]
 TABLES = [(paper, spec.id) for paper in PAPERS for spec in PAPERS[paper].tables]
 
