@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
 import pytest
+from matplotlib.figure import Figure as Canvas
 
+from conftest import ROOT
+from test_paper_tables import PAPERS, is_there, lines_of
 from test_tables import NO_SCORES, OAKS, PAPER, frame, score
 from upkeep.errors import UpkeepError
 from upkeep.grading.settings import as_rows
 from upkeep.report import drawing, figures
+from upkeep.report.claims import read_claims
+from upkeep.report.fields import check
 from upkeep.report.reference import read_reference
-from upkeep.report.specs import FigureSpec
+from upkeep.report.specs import FigureSpec, Panel, Series, several
 
 SPECS = {figure.id: figure for figure in PAPER.figures}
+FIGURES = {(paper, figure.id): figure for paper, read in PAPERS.items() for figure in read.figures}
 
 
 def built(name: str, *rows: dict[str, Any], published: bool = True) -> figures.Figure:
@@ -31,6 +38,55 @@ def spec(**fields: Any) -> FigureSpec:
     common = {"id": "f", "title": "F", "caption": "c", "xlabel": "x", "ylabel": "y"}
     panels = [{"title": "p", "match": {"dataset": "oaks_babi"}}]
     return msgspec.convert(common | {"panels": panels} | fields, FigureSpec)
+
+
+def reference_of(paper: str, file: str) -> Path:
+    return ROOT / "papers" / paper / "reference" / f"{file}.csv"
+
+
+def asked(panel: Panel, series: Series) -> dict[str, list[str]]:
+    """What a series of a panel asks for, field by field; empty where the two have a field in which they do not meet."""
+    names = {**panel.match, **series.match}
+    allowed = {n: [set(several(match[n])) for match in (panel.match, series.match) if n in match] for n in names}
+    meeting = {name: sorted(set.intersection(*values)) for name, values in allowed.items()}
+    return meeting if all(meeting.values()) else {}
+
+
+def drawn(spec: FigureSpec, panel: Panel, *, own: bool) -> list[int]:
+    """The places of the series that a panel has, of the paper's or of our own alone."""
+    return [n for n, series in enumerate(spec.series) if asked(panel, series) and series.own == own]
+
+
+def filling(spec: FigureSpec, end: str = "", **changed: Any) -> list[dict[str, Any]]:
+    """A score for each series of each panel; where there is another one on the axis, that too."""
+    rows = []
+    for panel, series in product(spec.panels, spec.series):
+        values = {name: allowed[0] for name, allowed in asked(panel, series).items()}
+        if not values:
+            continue
+        values |= {"model": spec.models[0]} if spec.models else {}
+        if series.x:
+            values[series.x] = next(iter(spec.places), "3")
+        if series.largest:
+            values[series.largest] = "60"
+        values |= changed
+        settings = [name for name in values if name.startswith("setting.")]
+        plain = {name: value for name, value in values.items() if name not in settings} | {
+            "setting": ";".join(f"{name.removeprefix('setting.')}={values[name]}" for name in settings if values[name]),
+            "cell": f"{panel.title}/{series.name}",
+            "dataset_id": values["dataset"] + end,
+        }
+        rows += [score(**plain), score(**plain | series.at)] if series.at else [score(**plain)]
+    return rows
+
+
+def stands(line: dict[str, str], spec: FigureSpec, panel: Panel, series: Series) -> bool:
+    """Whether a published line has a place in a series of a panel."""
+    wanted, place = asked(panel, series), line.get(series.x, "")
+    models = list(spec.places) if series.x == "model" else spec.models
+    others = {name for name in line if name.startswith("setting.")} - {*wanted, series.x, "setting.thinking"}
+    there = series.level or (not series.at and (place in spec.places if spec.places else place.isdigit()))
+    return there and not others and is_there(line, wanted) and (not models or line["model"] in models)
 
 
 # ------------------------------------------------------------------ what is drawn
@@ -130,6 +186,40 @@ def test_a_box_is_five_scores_of_a_cell() -> None:
     assert (trace.x, trace.low, trace.edges, trace.y, trace.high) == ([0], [0], [(1, 3)], [2], [4])
 
 
+def test_where_models_are_the_places_ours_come_after_the_papers() -> None:
+    by_model = spec(kind="bars", places={"A": "a", "B": "b"}, series=[{"name": "s", "match": {}, "x": "model"}])
+    rows = [
+        score(model="B", value=2.0),
+        score(model="Mine", value=3.0),
+        score(model="A", value=1.0),
+        score(model="A", value=4.0, dataset_id="oaks_babi_mini"),
+        score(model="tiny", value=5.0, trained=False),
+        score(model="A", value=6.0, setting="k=5;thinking=off"),
+    ]
+    figure = figures.build(by_model, frame(*rows))
+    assert [(trace.name, trace.x, trace.y) for trace in figure.panels[0]] == [("s", [0, 1], [1, 2])]
+    assert {(trace.name, *trace.x, *trace.y) for trace in figure.ours[0]} == {
+        ("s", 2, 3),
+        ("s [mini]", 0, 4),
+        ("s, untrained", 3, 5),
+        ("s, k=5", 0, 6),
+    }
+    assert figure.spec.places == {"A": "a", "B": "b"}
+    assert list(figure.own_spec.places.items()) == [("A", "a"), ("B", "b"), ("Mine", "Mine"), ("tiny", "tiny")]
+
+
+def test_a_series_has_in_a_panel_what_both_ask_for() -> None:
+    panels = [{"title": d, "match": {"dataset": d, "method": ["long_context", "rag_dense"]}} for d in ("a", "b")]
+    series = [
+        {"name": "in both", "match": {"method": "long_context"}, "level": True},
+        {"name": "in one", "match": {"method": ["rag_dense", "rag_bm25"], "dataset": ["b", "c"]}, "level": True},
+        {"name": "in none", "match": {"dataset": "c"}, "level": True},
+    ]
+    rows = [score(dataset=d, method=m) for d in "abc" for m in ("long_context", "rag_dense", "rag_bm25")]
+    figure = figures.build(spec(panels=panels, series=series), frame(*rows))
+    assert [[trace.series for trace in traces] for traces in figure.panels] == [[0], [0, 1]]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -144,6 +234,59 @@ def test_a_figure_that_does_not_say_where_things_stand_is_refused(wrong: dict[st
     with pytest.raises(UpkeepError) as caught:
         figures.build(spec(**wrong), NO_SCORES)
     assert caught.value.where == "tables.yaml, f"
+
+
+@pytest.mark.parametrize(("paper", "name"), FIGURES)
+def test_every_series_is_filled_by_its_like_and_by_nothing_else(paper: str, name: str) -> None:
+    """What runs of the paper's models on its release give is the paper's; on a stand-in, or of another model, ours."""
+    spec = FIGURES[paper, name]
+
+    def series_of(panels: list[list[figures.Trace]]) -> list[list[int]]:
+        return [[trace.series for trace in traces] for traces in panels]
+
+    papers, own = ([drawn(spec, panel, own=which) for panel in spec.panels] for which in (False, True))
+    every = [sorted(one + other) for one, other in zip(papers, own, strict=True)]
+    assert all(papers) and {n for places in every for n in places} == set(range(len(spec.series)))
+    figure = figures.build(spec, frame(*filling(spec)))
+    assert series_of(figure.panels) == papers and series_of(figure.ours) == own
+    others = [{"end": "_mini"}]
+    if spec.models or any(series.x == "model" for series in spec.series):
+        others.append({"model": "Mine"})
+    for other in others:
+        figure = figures.build(spec, frame(*filling(spec, **other)))
+        assert not any(figure.panels) and series_of(figure.ours) == every
+
+
+@pytest.mark.parametrize(("paper", "name"), [key for key, spec in FIGURES.items() if spec.published])
+def test_published_numbers_are_drawn_as_printed_and_each_at_a_place_of_its_own(paper: str, name: str) -> None:
+    """Those that the files have, read without the suite; and no file is named in vain."""
+    spec, useful = FIGURES[paper, name], set()
+    lines = [(file, line) for file in spec.published for line in lines_of(reference_of(paper, file))]
+    figure = figures.build(spec, NO_SCORES, [read_reference(reference_of(paper, file)) for file in spec.published])
+    for panel, traces in zip(spec.panels, figure.panels, strict=True):
+        assert all(trace.published for trace in traces)
+        for n in drawn(spec, panel, own=False):
+            here = [(file, line) for file, line in lines if stands(line, spec, panel, spec.series[n])]
+            values = [y for trace in traces if trace.series == n for y in trace.y]
+            assert sorted(values) == sorted(float(line["value"]) for _, line in here)
+            useful |= {file for file, _ in here}
+    assert useful == set(spec.published) and not any(figure.ours)
+
+
+@pytest.mark.parametrize(("paper", "name"), FIGURES)
+def test_figures_name_fields_metrics_and_models_that_exist(paper: str, name: str) -> None:
+    spec, folder = FIGURES[paper, name], ROOT / "papers" / paper
+    printed = [line for path in folder.glob("reference/*.csv") for line in lines_of(path)]
+    matches = [part.match for part in (*spec.panels, *spec.series)] + [series.at or {} for series in spec.series]
+    check({name for match in matches for name in match} | {series.x for series in spec.series if series.x}, name)
+    metrics = {metric for match in matches for metric in several(match.get("metric", []))}
+    described = set(re.findall(r"`(\w+)`", (ROOT / "papers/FORMAT.md").read_text(encoding="utf-8")))
+    assert metrics <= described | {line["metric"] for line in printed}
+    models = [*spec.models, *(spec.places if any(series.x == "model" for series in spec.series) else [])]
+    claimed = {model for claim in read_claims(folder) for model in claim.needs.models}
+    assert set(models) <= claimed | {line["model"] for line in printed}
+    files = {f"{file}.csv" for file in spec.published}
+    assert files <= {path.name for path in folder.glob("reference/*.csv")}
 
 
 # ------------------------------------------------------------------ files
@@ -175,6 +318,7 @@ def many(kind: str, **options: Any) -> tuple[FigureSpec, pl.DataFrame]:
         *((kind, {}) for kind in ("lines", "bars", "scatter", "box", "histogram")),
         ("lines", {"spread": "bars"}),
         ("scatter", {"log": True}),
+        ("bars", {"log": True, "top": None}),
     ],
 )
 def test_every_kind_is_drawn_to_the_same_bytes_each_time(kind: str, options: dict[str, Any]) -> None:
@@ -210,26 +354,53 @@ def test_what_has_no_interval_has_no_error_bar() -> None:
     assert "nan" not in drawing.draw(shown, [[trace]])[0].lower()
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_every_figure_of_the_paper_is_drawn_with_and_without_scores(name: str, tmp_path: Path) -> None:
-    rows = [
-        score(method=method, metric=metric, subset=subset, setting=setting, dataset=dataset, dataset_id=dataset + end)
-        for dataset in ("oaks_babi", "oaks_novel")
-        for end in ("", "_mini")
-        for method in ("long_context", "rag_dense", "rolling_window", "")
-        for metric in ("accuracy", "accuracy_in_tenth", "pass_at_k", "phase_miss", "questions_by_phases")
-        for subset in ("all", "tracking", "bridge")
-        for setting in ("thinking=off;at=3;k=30", "thinking=off;window=3", "thinking=off", "phases=4")
+@pytest.mark.parametrize(("paper", "name"), FIGURES)
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_panels_of_every_figure_keep_their_room_beside_what_is_written(
+    paper: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most is written of runs on a stand-in. The picture is laid out and not drawn, which takes longer."""
+    spec, panels = FIGURES[paper, name], []
+
+    def lay_out(canvas: Canvas, *_: object, format: str, **__: object) -> None:
+        if format == "svg":
+            canvas.draw_without_rendering()
+            panels.extend((axes, canvas.get_figheight(), canvas.get_figwidth()) for axes in canvas.axes)
+
+    monkeypatch.setattr(Canvas, "savefig", lay_out)
+    ours = figures.build(spec, frame(*filling(spec, end="_mini")))
+    drawing.draw(ours.own_spec, ours.ours)
+    assert len(panels) == len(spec.panels)
+    for axes, height, width in panels:
+        room = axes.get_position()
+        assert room.height * height > 1.5 and room.width * width > 2.5, "inches"
+        if spec.log and spec.places:
+            assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
+        else:
+            assert axes.get_ylim()[0] == spec.bottom and axes.get_yscale() == "linear"
+            assert axes.get_xscale() == ("log" if spec.log else "linear")
+
+
+def test_a_figure_and_that_of_our_own_runs_are_two_files_each(tmp_path: Path) -> None:
+    both = [row for end in ("", "_mini") for row in filling(SPECS["figure_7"], end=end)]
+    svgs = drawing.write(figures.build(SPECS["figure_7"], frame(*both)), tmp_path)
+    stems = ("figure_7", "figure_7_own")
+    assert {path.name for path in tmp_path.iterdir()} == {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")}
+    ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in svgs]
+    clips = [{one for one in found if re.fullmatch(r"p[0-9a-f]{10}", one)} for found in ids]
+    assert all(clips) and not clips[0] & clips[1], "two pictures on one page have no clip of one name"
+
+
+def test_no_picture_is_left_of_runs_that_are_gone(tmp_path: Path) -> None:
+    own = figures.build(SPECS["figure_6"], frame(*filling(SPECS["figure_6"], end="_mini")))
+    assert own.panels == [[]] and drawing.write(own, tmp_path)[1] and list(tmp_path.glob("*_own.*"))
+    assert drawing.write(figures.build(SPECS["figure_6"], NO_SCORES), tmp_path)[1] == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure_6.png", "figure_6.svg"]
+
+
+def test_papers_figures_of_one_number_have_no_clip_of_one_name(tmp_path: Path) -> None:
+    figure = figures.build(SPECS["figure_6"], NO_SCORES)
+    clips = [
+        set(re.findall(r"url\(#(\w+)\)", drawing.write(figure, tmp_path / paper)[0])) for paper in ("oaks", "prelude")
     ]
-    for scores in (NO_SCORES, frame(*rows)):
-        figure = figures.build(SPECS[name], scores)
-        svgs = drawing.write(figure, tmp_path)
-        assert all("<svg" in svg for svg in svgs[: 1 + any(figure.ours)])
-        files = {path.name for path in tmp_path.iterdir()}
-        stems = [name, f"{name}_own"] if any(figure.ours) else [name]
-        assert files == {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")}
-        ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in svgs]
-        clips = [{one for one in found if re.fullmatch(r"p[0-9a-f]{10}", one)} for found in ids]
-        assert not clips[0] & clips[1], "two pictures on one page have no clip of one name"
-    drawing.write(figures.build(SPECS[name], NO_SCORES), tmp_path)
-    assert not list(tmp_path.glob("*_own.*")), "no picture is left of runs that are gone"
+    assert clips[0] and not clips[0] & clips[1]

@@ -20,8 +20,12 @@ _MARKERS = "osD^v<>P*X"
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _GROUP = 0.8
 """Width of all bars or boxes at one place, where places are 1 apart."""
-_MANY = 6
-"""More names than these stand below a panel and not in it."""
+_MANY, _LONG = 6, 28
+"""More names than these, or longer ones, stand below a panel and not in it, one to a line where they are long."""
+_LINE, _LETTER = 0.15, 0.075
+"""Height of a line of names, and width of a letter below a panel, in inches."""
+_ROOM = 44
+"""As many letters stand below a panel side by side; longer names of its places are written upwards."""
 
 
 def write(figure: Figure, folder: Path) -> tuple[str, str]:
@@ -31,9 +35,12 @@ def write(figure: Figure, folder: Path) -> tuple[str, str]:
         The SVG texts; the second one empty where there is none.
     """
     name, texts = figure.spec.id, []
-    for stem, panels, wanted in ((name, figure.panels, True), (f"{name}_own", figure.ours, any(figure.ours))):
+    for stem, spec, panels, wanted in (
+        (name, figure.spec, figure.panels, True),
+        (f"{name}_own", figure.own_spec, figure.ours, any(figure.ours)),
+    ):
         if wanted:
-            svg, png = draw(figure.spec, panels, stem)
+            svg, png = draw(spec, panels, f"{folder.name}/{stem}")
             write_atomically(folder / f"{stem}.svg", svg.encode())
             write_atomically(folder / f"{stem}.png", png)
             texts.append(svg)
@@ -64,29 +71,62 @@ def draw(spec: FigureSpec, panels: Sequence[Sequence[Trace]], salt: str = "") ->
         "hatch.linewidth": 0.5,
     }
     with mpl.rc_context(cast(Any, style)):
-        canvas = Canvas(figsize=(4.4 * len(spec.panels) + 0.2, 3.3), layout="constrained")
+        below = max((_lines_below(traces) for traces in panels), default=0)
+        height = 3.3 + _LINE * below + _LETTER * _upwards(spec)
+        canvas = Canvas(figsize=(4.4 * len(spec.panels) + 0.2, height), layout="constrained")
         FigureCanvasAgg(canvas)
         for place, (panel, traces) in enumerate(zip(spec.panels, panels, strict=True), 1):
             axes = canvas.add_subplot(1, len(spec.panels), place)
             axes.set_title(panel.title, fontsize=10, fontweight="bold", loc="left")
             _axes(axes, spec)
             if not traces:
-                axes.set_ylim(0, spec.top or 1)
+                axes.set_ylim(spec.bottom, spec.top or spec.bottom + 1)
                 axes.set_xticks([])
                 axes.text(0.5, 0.5, EMPTY, transform=axes.transAxes, ha="center", va="center", color="#777777")
                 continue
             draw_kind = {"lines": _lines, "scatter": _scatter, "bars": _bars, "histogram": _bars, "box": _boxes}
             draw_kind[spec.kind](axes, spec, [trace for trace in traces if not trace.level])
             _levels(axes, [trace for trace in traces if trace.level])
-            axes.set_ylim(0, spec.top)  # as high as what is drawn, where there is no top
-            names: dict[str, Any] = {"frameon": False, "fontsize": 7.5}
-            if len(traces) > _MANY:
-                names |= {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
-            axes.legend(**names)
+            if spec.log and spec.places:
+                axes.set_yscale("log")
+                axes.set_ylim(None, spec.top)
+            else:
+                axes.set_ylim(spec.bottom, spec.top)  # as high as what is drawn, where there is no top
+            _names(axes, spec, traces)
         svg, png = io.StringIO(), io.BytesIO()
         canvas.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         canvas.savefig(png, format="png", dpi=150, metadata={"Software": None})
     return svg.getvalue(), png.getvalue()
+
+
+def _longest(traces: Sequence[Trace]) -> int:
+    return max((len(trace.name) for trace in traces), default=0)
+
+
+def _lines_below(traces: Sequence[Trace]) -> int:
+    """Lines that names take below a panel."""
+    if len(traces) <= _MANY and _longest(traces) <= _LONG:
+        return 0
+    return len(traces) if _longest(traces) > _LONG else math.ceil(len(traces) / 2)
+
+
+def _names(axes: Any, spec: FigureSpec, traces: Sequence[Trace]) -> None:
+    """What is what: in the panel where there is room, else under the names of its places and its axis."""
+    from matplotlib.transforms import ScaledTranslation
+
+    style: dict[str, Any] = {"frameon": False, "fontsize": 7.5}
+    if _lines_below(traces):
+        inches = 0.42 + _LETTER * _upwards(spec)
+        lower = axes.transAxes + ScaledTranslation(0, -inches, axes.figure.dpi_scale_trans)
+        style |= {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "bbox_transform": lower}
+        style |= {"ncols": 1 if _longest(traces) > _LONG else 2}
+    axes.legend(**style)
+
+
+def _upwards(spec: FigureSpec) -> int:
+    """Letters of the longest name of a place, where they are written upwards."""
+    longest = max(map(len, spec.places.values()), default=0)
+    return longest if longest * len(spec.places) > _ROOM else 0
 
 
 def _axes(axes: Any, spec: FigureSpec) -> None:
@@ -97,6 +137,8 @@ def _axes(axes: Any, spec: FigureSpec) -> None:
     if spec.places:
         axes.set_xlim(-0.6, len(spec.places) - 0.4)
         axes.set_xticks(range(len(spec.places)), list(spec.places.values()))
+        if _upwards(spec):
+            axes.tick_params(axis="x", labelrotation=90)
     elif spec.log:
         axes.set_xscale("log")
     else:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from upkeep.errors import UpkeepError
@@ -13,7 +15,7 @@ from upkeep.grading.settings import printed
 from upkeep.report.comparing import incomparable
 from upkeep.report.fields import PREFIX, data_of, expanded, holds
 from upkeep.report.selecting import Values
-from upkeep.report.specs import FigureSpec, Match, Panel, Series
+from upkeep.report.specs import FigureSpec, Match, Panel, Series, several
 from upkeep.report.tables import model_name
 
 
@@ -45,6 +47,8 @@ class Figure:
     """Of each panel of the spec what the paper draws, as we ran it, and its own numbers where it prints any."""
     ours: list[list[Trace]]
     """Of each panel the runs that the paper's figure lacks: other models and settings, rebuilds, stand-ins."""
+    own_spec: FigureSpec
+    """The spec by which these are drawn: where models are the places, it has those that the paper lacks as well."""
 
     @property
     def filled(self) -> bool:
@@ -57,6 +61,9 @@ class _Run:
     """What tells one trace of a series from another."""
 
     model: str
+    """Empty where models are the places."""
+    known: bool
+    """Whether the paper's figure has the model."""
     trained: bool
     thinking: bool
     setting: str
@@ -87,20 +94,21 @@ def build(spec: FigureSpec, scores: pl.DataFrame, published: Iterable[pl.DataFra
         )
         for frame in published
     ]
+    own_spec = _with_all_models(spec, scores)
     papers: list[list[Trace]] = []
     ours: list[list[Trace]] = []
     for panel in spec.panels:
         papers.append([])
         ours.append([])
         for place, series in enumerate(spec.series):
-            for run, rows in _runs(scores, panel, series).items():
-                trace = _trace(rows, run, spec, panel, series, place)
-                (papers if _is_papers(run, rows, spec, series) else ours)[-1].append(trace)
+            for run, rows in _runs(scores, spec, panel, series).items():
+                trace = _trace(rows, run, own_spec, series, place)
+                (papers if _is_papers(run, rows, series) else ours)[-1].append(trace)
             for frame in references:
-                for run, rows in _runs(frame, panel, series).items():
-                    if _is_papers(run, rows, spec, series):
-                        papers[-1].append(_trace(rows, run, spec, panel, series, place, published=True))
-    return Figure(spec, [_filled(traces) for traces in papers], [_filled(traces) for traces in ours])
+                for run, rows in _runs(frame, spec, panel, series).items():
+                    if _is_papers(run, rows, series):
+                        papers[-1].append(_trace(rows, run, spec, series, place, published=True))
+    return Figure(spec, [_filled(traces) for traces in papers], [_filled(traces) for traces in ours], own_spec)
 
 
 def _check(spec: FigureSpec) -> None:
@@ -125,14 +133,31 @@ def _check(spec: FigureSpec) -> None:
         )
 
 
-def _is_papers(run: _Run, rows: list[Values], spec: FigureSpec, series: Series) -> bool:
-    known = not spec.models or run.model in spec.models
-    return known and not series.own and not run.setting and not any(incomparable(row) for row in rows)
+def _with_all_models(spec: FigureSpec, scores: pl.DataFrame) -> FigureSpec:
+    """The spec, where models are the places with those of our own after the paper's."""
+    places = dict(spec.places)
+    for panel, series in product(spec.panels, spec.series):
+        if series.x == "model":
+            for values in _matching(scores, _match(panel, series)):
+                places.setdefault(values["model"], values["model"])
+    return msgspec.structs.replace(spec, places=places)
 
 
-def _runs(frame: pl.DataFrame, panel: Panel, series: Series) -> dict[_Run, list[Values]]:
+def _is_papers(run: _Run, rows: list[Values], series: Series) -> bool:
+    return run.known and not series.own and not run.setting and not any(incomparable(row) for row in rows)
+
+
+def _match(panel: Panel, series: Series) -> Match:
+    """What a series of a panel has to have: of a field that both name, one of the values that both allow."""
+    both = panel.match.keys() & series.match.keys()
+    common: Match = {n: [v for v in several(series.match[n]) if v in several(panel.match[n])] for n in both}
+    return panel.match | series.match | common
+
+
+def _runs(frame: pl.DataFrame, spec: FigureSpec, panel: Panel, series: Series) -> dict[_Run, list[Values]]:
     """The numbers of a series in a panel by run."""
-    match = panel.match | series.match
+    match = _match(panel, series)
+    listed = list(spec.places) if series.x == "model" else spec.models
     if series.quantiles:
         match["metric"] = series.quantiles
     said = {*match, series.x, series.largest or "", f"{PREFIX}thinking"}
@@ -140,7 +165,8 @@ def _runs(frame: pl.DataFrame, panel: Panel, series: Series) -> dict[_Run, list[
     for values in _matching(frame, match):
         others = (pair for pair in values["setting"] if f"{PREFIX}{pair['key']}" not in said)
         run = _Run(
-            model=values["model"],
+            model="" if series.x == "model" else values["model"],
+            known=not listed or values["model"] in listed,
             trained=bool(values["trained"]),
             thinking=values.get(f"{PREFIX}thinking") == "on",
             setting=printed(others),
@@ -155,6 +181,8 @@ def _runs(frame: pl.DataFrame, panel: Panel, series: Series) -> dict[_Run, list[
 
 
 def _matching(frame: pl.DataFrame, match: Match) -> Iterator[Values]:
+    if [] in match.values():
+        return
     for row in frame.filter(holds(match)).with_columns(data_of()).iter_rows(named=True):
         yield expanded(row)
 
@@ -169,7 +197,6 @@ def _trace(
     rows: list[Values],
     run: _Run,
     spec: FigureSpec,
-    panel: Panel,
     series: Series,
     place: int,
     *,
@@ -187,7 +214,8 @@ def _trace(
     if series.quantiles:
         points = {x: found for x, found in points.items() if len(found) == len(series.quantiles)}
     xs = sorted(points)
-    name = ", ".join(filter(None, [series.name, model_name(run.model, trained=run.trained) if run.model else ""]))
+    who = model_name(run.model, trained=run.trained) if run.model else "untrained" * (not run.trained)
+    name = ", ".join(filter(None, [series.name, who]))
     name += ", thinking" * run.thinking + (f", {run.setting}" if run.setting else "")
     name += f" [{run.data}]" if run.data else ""
     if series.quantiles:

@@ -90,8 +90,10 @@ class Series(Record, frozen=True, kw_only=True):
 
     name: str
     match: Match
+    """Of a field that the panel names as well, only what both allow."""
     x: str = ""
-    """Field on the horizontal axis: a number, but for bars and boxes, whose place `FigureSpec.places` says."""
+    """Field on the horizontal axis: a number, but for bars and boxes, whose place `FigureSpec.places` says. `model`
+    makes one series of all models, each at its place; the last places are of our own ones."""
     at: Match | None = None
     """In place of a field, another score of the same cell: what it has otherwise than `match` (`metric: tokens`)."""
     level: bool = False
@@ -121,15 +123,18 @@ class FigureSpec(Record, frozen=True, kw_only=True):
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Of bars and boxes: value of the series' field -> what is written below it, from left to right."""
     models: list[str] = msgspec.field(default_factory=list)
-    """The printed names of the models that the paper draws; other models are drawn among our own. Empty: any."""
+    """The printed names of the models that the paper draws; other models are drawn among our own. Empty: any, and
+    where models are the places, those of `places`."""
     published: list[str] = msgspec.field(default_factory=list)
     """Files of `reference/` whose numbers are drawn beside ours, found by the same matches."""
     spread: Literal["band", "bars"] = "band"
     """How lines show their intervals; bars and points have error bars."""
     log: bool = False
-    """Whether the horizontal axis is logarithmic."""
+    """Whether the axis of numbers is logarithmic: the horizontal one, where it has places the vertical one."""
+    bottom: float = 0
+    """Where the vertical axis begins, if it is not logarithmic."""
     top: float | None = 100
-    """Where the vertical axis ends, which begins at 0; null: where the numbers do."""
+    """Where the vertical axis ends; null: where the numbers do."""
     panels: list[Panel]
     series: list[Series]
     notes: list[str] = msgspec.field(default_factory=list)
