@@ -207,9 +207,7 @@ def test_a_cell_of_no_suite_is_asked_for_by_itself_and_a_suites_own_by_the_suite
 
 def evolveqa(name: str, pending: pl.DataFrame, gaps: waiting.Gaps | None = None) -> tables.Table:
     whole, spec = PAPERS["evolveqa"], SPECS_OF["evolveqa", name]
-    return tables.build(
-        spec, whole, reference_of("evolveqa", spec), NO_SCORES, as_printed(pending, whole.called), gaps
-    )
+    return tables.build(spec, whole, reference_of("evolveqa", spec), NO_SCORES, as_printed(pending, whole.called), gaps)
 
 
 def test_what_scores_alone_have_as_settings_waits_for_the_cell_that_has_such_scores() -> None:

@@ -12,7 +12,6 @@ from upkeep.contract import DatasetCard, DatasetSpec, Published
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular
 
-
 Read = Callable[[Path], pl.DataFrame]
 
 
