@@ -59,6 +59,8 @@ class Trial(msgspec.Struct, kw_only=True):
     published: bool
     text: str
     """The error's text; of a published cell, what its attempts and its log say."""
+    said: dict[str, str] = {}
+    """Of attempts that are made together, what each said."""
     kind: str | None = None
     """The error's kind, where errors have one."""
     crash: str | None = None
@@ -157,6 +159,8 @@ class Repository:
             minutes_s: what the cell's MINUTES last, in seconds.
         """
         cell = Cell("toy", "hostile_program" if attack in PROGRAM else "hostile", attack, "none")
+        log = self.layout.log("cells", cell)
+        log = log.with_name(f"{log.stem}.container.log")
         supervised.MINUTE_S = minutes_s / MINUTES
         found = Trial(attack=attack, published=False, text="")
         clock = time.monotonic()
@@ -166,8 +170,7 @@ class Repository:
                     self.catalog, cell, runtime=self.runtime, limits=Limits(stall_s=stall_s, exit_s=1.0), retries=0
                 )
                 found.published = True
-                log = self.layout.log("cells", cell)
-                said = log.with_name(f"{log.stem}.container.log").read_text(errors="replace")[:1000]
+                said = log.read_text(errors="replace")[:1000]
                 found.text = f"{[a.reason for a in manifest.attempts]}\n{said}"
                 verify_folder(self.layout.cell(cell))
                 shutil.rmtree(self.layout.cell(cell))
@@ -177,6 +180,9 @@ class Repository:
                     found.harm.append("a refused cell is published")
             except BaseException as error:
                 found.crash = f"{type(error).__name__}: {error}"
+        if attack == "together" and log.is_file():
+            told = [line.removeprefix("TOLD ") for line in log.read_text().splitlines() if line.startswith("TOLD ")]
+            found.said = dict(line.split(": ", 1) for line in told)
         found.seconds = round(time.monotonic() - clock, 1)
         found.left = self._left()
         self._check(cell, found)
