@@ -1,21 +1,24 @@
 """Whole cells through real images and environments: what the suite promises about them.
 
-Each test runs under Docker where its engine answers, and as a plain process.
+What a runtime could do differently is tried under Docker, where its engine answers, and as a plain process; the rest in
+one of the two.
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import polars as pl
 import pytest
+import yaml
 
-from conftest import CACHE, copy_repository, put_dataset, spec_of
+from conftest import CACHE, copy_repository, docker_reason, put_dataset, spec_of
 from host_fakes import answer_of
 from upkeep import inputs
 from upkeep.batches import Batch
@@ -43,23 +46,46 @@ from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 
 BABI = "oaks_babi_mini"
-SHARING = [("closed_book", "default"), ("rag_bm25", "k1"), ("rag_rolling_window", "k1w1")]
+SHARING = [("closed_book", "default"), ("rag_bm25", "k2"), ("rag_rolling_window", "k1w1")]
 RUNTIMES = [pytest.param("docker", marks=pytest.mark.docker), "process"]
 
 
-@pytest.fixture(scope="module", params=RUNTIMES)
-def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """A repository of its own with both small datasets and the model made on the spot."""
-    root = copy_repository(tmp_path_factory.mktemp(request.param))
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("UPKEEP_RUNTIME", request.param)
-        environment.setenv("UPKEEP_CACHE", str(CACHE))
+@pytest.fixture(scope="module")
+def repository_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Catalog]:
+    """A repository for each runtime, made when it is first asked for: with both small datasets and the models."""
+
+    @functools.cache
+    def made(runtime: str) -> Catalog:
+        root = copy_repository(tmp_path_factory.mktemp(runtime))
+        config = root / "config/config.yaml"
+        config.write_text(
+            yaml.safe_dump(yaml.safe_load(config.read_text()) | {"runtime": runtime, "cache": str(CACHE)})
+        )
         catalog = Catalog(root)
         for name in (BABI, "oaks_novel_mini"):
             build_dataset(catalog, name, Layout(catalog.results).dataset(name))
         for model in ("tiny", "tiny-vllm", "minilm"):
             fetch(catalog, model)
-        yield catalog
+        return catalog
+
+    return made
+
+
+@pytest.fixture(params=RUNTIMES)
+def catalog(request: pytest.FixtureRequest, repository_in: Callable[[str], Catalog]) -> Catalog:
+    """In each runtime."""
+    return repository_in(request.param)
+
+
+@pytest.fixture(scope="module")
+def one(repository_in: Callable[[str], Catalog]) -> Catalog:
+    """In one runtime: Docker where its engine answers."""
+    return repository_in("process" if docker_reason() else "docker")
+
+
+def fresh(catalog: Catalog) -> Catalog:
+    """The same repository, where models are asked everything again."""
+    return Catalog(catalog.root, None, {"fresh": "true"})
 
 
 def predictions(catalog: Catalog, cell: Cell) -> list[Prediction]:
@@ -129,51 +155,58 @@ def test_the_manifest_says_what_ran(catalog: Catalog) -> None:
 
 
 @pytest.mark.vllm
-def test_vllm_answers_as_transformers_does_and_the_same_twice(catalog: Catalog) -> None:
-    on_vllm, on_transformers = (Cell(BABI, "long_context", "default", model) for model in ("tiny-vllm", "tiny"))
-    manifest = run_cell(catalog, on_vllm)
-    first = content(catalog, on_vllm)
-    run_cell(catalog, on_vllm, ask="everything")
-    assert content(catalog, on_vllm) == first
-    assert manifest.environment.engine == "vllm" and manifest.measured["cached_prompt_tokens"] > 0
-    run_cell(catalog, on_transformers)
-    both = list(zip(predictions(catalog, on_vllm), predictions(catalog, on_transformers), strict=True))
+def test_vllm_answers_as_transformers_does_and_the_same_alone_as_in_a_batch(one: Catalog) -> None:
+    # vLLM takes most of a minute to start: once for a batch, once for its second cell alone.
+    first, on_vllm = cells = [Cell(BABI, method, "default", "tiny-vllm") for method in ("closed_book", "long_context")]
+    together = run_batch(fresh(one), Batch("on_vllm", tuple(cells)))
+    told = content(one, on_vllm)
+    assert {m.environment.engine for m in together.values()} == {"vllm"}
+    assert Layout(one.results).log("engines", "on_vllm").is_file()
+    assert not Layout(one.results).log("engines", first).exists(), "none has an engine of its own"
+    alone = run_cell(one, on_vllm, ask="everything")
+    assert content(one, on_vllm) == told and alone.start != together[on_vllm].start
+    assert alone.usage == together[on_vllm].usage and alone.measured["new_replies"] > 100
+    assert alone.environment.engine == "vllm" and alone.measured["cached_prompt_tokens"] > 0
+    on_transformers = Cell(BABI, "long_context", "default", "tiny")
+    run_cell(one, on_transformers)
+    both = list(zip(predictions(one, on_vllm), predictions(one, on_transformers), strict=True))
     assert all(a.usage.prompt == b.usage.prompt for a, b in both)
     # Different kernels round differently; a random model's next tokens are close to each other.
     assert sum(a.response == b.response for a, b in both) >= 0.95 * len(both)
 
 
-def test_a_memory_is_the_same_whether_or_not_later_documents_exist(catalog: Catalog) -> None:
-    cell = Cell(BABI, "memory_scaffold", "budget256", "tiny")
-    asked = run_cell(catalog, cell).measured["arrival_calls"]
+def test_a_memory_is_the_same_whether_or_not_later_documents_exist(one: Catalog) -> None:
     shorter = "oaks_babi_first_half"
-    copy_first_half(Layout(catalog.results), BABI, shorter, catalog)
-    half = Cell(shorter, "memory_scaffold", "budget256", "tiny")
-    assert 0 < run_cell(catalog, half, ask="everything").measured["arrival_calls"] < asked
-    early = [p for p in predictions(catalog, cell) if int(p.probe_id.rpartition("@")[2]) < 5]
-    assert predictions(catalog, half) == early
+    copy_first_half(Layout(one.results), BABI, shorter, one)
+    cell, half = (Cell(dataset, "memory_scaffold", "budget256", "tiny") for dataset in (BABI, shorter))
+    calls = {job: m.measured["arrival_calls"] for job, m in run_batch(fresh(one), Batch("m", (cell, half))).items()}
+    assert 0 < calls[half] < calls[cell]
+    early = [p for p in predictions(one, cell) if int(p.probe_id.rpartition("@")[2]) < 5]
+    assert predictions(one, half) == early
 
 
-@pytest.mark.parametrize("model", ["tiny", pytest.param("tiny-vllm", marks=pytest.mark.vllm)])
-def test_cells_of_a_batch_share_one_engine_and_answer_the_same_bytes(catalog: Catalog, model: str) -> None:
-    # vLLM takes half a minute to start.
-    cells = [Cell(BABI, method, variant, model) for method, variant in SHARING[: 3 if model == "tiny" else 2]]
+def test_cells_of_a_batch_share_one_engine_and_answer_the_same_bytes(one: Catalog) -> None:
+    # As a plain process: `benchmarks/shared.py`, which test_benchmarks.py runs.
+    cells = [Cell(BABI, method, variant, "tiny") for method, variant in SHARING]
     batch = Batch("together", tuple(cells))
-    layout = Layout(catalog.results)
-    alone = {job: run_cell(catalog, job, ask="everything") for job in cells}
-    files = {cell: content(catalog, cell) for cell in cells}
+    layout = Layout(one.results)
+    alone = {job: run_cell(one, job) for job in cells}
+    files = {cell: content(one, cell) for cell in cells}
     shutil.rmtree(layout.results / "cells")
-    together = run_batch(Catalog(catalog.root, None, {"fresh": "true"}), batch)
-    assert {cell: content(catalog, cell) for cell in cells} == files
+    together = run_batch(fresh(one), batch)
+    assert {cell: content(one, cell) for cell in cells} == files
     assert {job: m.usage for job, m in together.items()} == {job: m.usage for job, m in alone.items()}
+    assert all(m.measured["new_replies"] > 100 for m in together.values())
     assert {m.environment.engine for m in together.values()} == {alone[cells[0]].environment.engine}
     assert (layout.log("engines", "together")).is_file()
-    assert run_batch(catalog, batch) == together  # nothing is run again
+    assert run_batch(one, batch) == together  # nothing is run again
 
 
 def test_what_fails_in_a_batch_leaves_the_rest(catalog: Catalog) -> None:
     broken = break_method(catalog, "rolling_window")
     good = Cell(BABI, "closed_book", "default", "tiny")
+    run_cell(catalog, good)
+    shutil.rmtree(Layout(catalog.results).cell(good))  # what it says is known: no engine starts for it
     with pytest.raises(UpkeepError, match=r"1 of 2 cells of the batch failed(.|\n)*somebody broke it"):
         run_batch(Catalog(catalog.root), Batch("broken", (Cell(BABI, broken, "w1", "tiny"), good)))
     assert (Layout(catalog.results).cell(good) / "manifest.json").is_file()
@@ -291,14 +324,12 @@ def test_a_method_that_peeks_finds_nothing_that_has_not_arrived(catalog: Catalog
             assert runtime is not None or ahead == "0"
 
 
-def test_a_trained_model_is_one_more_model_and_knows_what_its_base_did_not(catalog: Catalog) -> None:
-    training = Training(BABI, "sft", "lora_tiny", "tiny")
-    run_cell(catalog, training)
+def test_a_trained_model_is_one_more_model_and_knows_what_its_base_did_not(one: Catalog) -> None:
+    run_cell(one, Training(BABI, "sft", "lora_tiny", "tiny"))
     base = Cell(BABI, "closed_book", "default", "tiny")
     trained = Cell(BABI, "closed_book", "default", "tiny+sft.lora_tiny")
     read = Cell(BABI, "rag_bm25", "k1", "tiny+sft.lora_tiny")
-    for cell in (base, trained, read):
-        run_cell(catalog, cell)
+    run_batch(one, Batch("trained", (base, trained, read)))
     whole = (pl.col("metric") == "accuracy") & (pl.col("subset") == "all")
-    accuracy = {cell: scores(catalog, cell).filter(whole)["value"].item() for cell in (base, trained)}
+    accuracy = {cell: scores(one, cell).filter(whole)["value"].item() for cell in (base, trained)}
     assert accuracy[trained] > accuracy[base]
