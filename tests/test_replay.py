@@ -16,10 +16,12 @@ import yaml
 
 from conftest import CACHE, copy_repository
 from test_record import repeated
+from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
+from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
 from upkeep.execution.refresh import refresh
 from upkeep.execution.rounds import Corpus
@@ -53,8 +55,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     catalog = Catalog(root)
     build_dataset(catalog, BABI, Layout(catalog.results).dataset(BABI))
     fetch(catalog, "tiny")
-    for job in CELLS:
-        manifest = run_cell(catalog, job)
+    for manifest in run_batch(catalog, Batch("small", tuple(CELLS))).values():
         assert manifest.measured["new_replies"] > 0
     return root
 
@@ -78,11 +79,10 @@ def replayed(catalog: Catalog, job: Job, **how: object) -> Manifest:
 
 def test_a_cell_that_is_run_again_asks_nobody_and_gives_the_same_bytes(catalog: Catalog) -> None:
     before = contents(catalog)
-    engine = Layout(catalog.results).log("engines", CLOSED)
-    engine.unlink()
     for job in CELLS:
         replayed(catalog, job)
-    assert contents(catalog) == before and not engine.exists()
+    assert contents(catalog) == before
+    assert not any(Layout(catalog.results).log("engines", job).exists() for job in CELLS)
 
 
 EDITS = {
@@ -145,11 +145,10 @@ def test_another_prompt_is_asked_and_nothing_else(catalog: Catalog) -> None:
     found = refresh(catalog, "small")
     assert set(found.left) == set(CELLS) and not found.failed and not found.replayed
     assert all("not in the record" in why for why in found.left.values())
-    manifest = run_cell(catalog, CLOSED)
-    assert manifest.measured["new_replies"] > 0 and replayed(catalog, CLOSED).identity == manifest.identity
+    made = run_batch(catalog, Batch("asked", (CLOSED, RECALLED)))
+    assert made[CLOSED].measured["new_replies"] > 0 and replayed(catalog, CLOSED).identity == made[CLOSED].identity
     # What is asked as documents arrive has no word of the dataset's prompt.
-    manifest = run_cell(catalog, RECALLED)
-    assert manifest.measured["new_replies"] == distinct(catalog, RECALLED)
+    assert made[RECALLED].measured["new_replies"] == distinct(catalog, RECALLED)
 
 
 def distinct(catalog: Catalog, cell: Cell) -> int:
@@ -195,27 +194,26 @@ def test_another_engine_is_asked_itself(catalog: Catalog, edit: tuple[str, str])
 def test_asked_afresh_it_says_how_many_answers_differ_and_where(
     catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = run_cell(catalog, CLOSED, ask="everything")
-    assert first.measured["other_answers"] == 0
-    assert f"0 of {first.probes} answers differ" in capsys.readouterr().out
     replies = Layout(catalog.results).record
     entries = sum(path.stat().st_size for path in replies.rglob("*.log"))
     path = Layout(catalog.results).cell(CLOSED) / "predictions.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     lines[3] = lines[3].replace('"response":"', '"response":"No: ')
     path.write_text("".join(lines))
-    manifest = run_cell(catalog, CLOSED, ask="everything")
-    assert (manifest.measured["compared_answers"], manifest.measured["other_answers"]) == (first.probes, 1)
-    assert f"1 of {first.probes} answers differ" in capsys.readouterr().out
+    made = run_batch(Catalog(catalog.root, None, {"fresh": "true"}), Batch("afresh", (CLOSED, SEARCHED)))
+    said = capsys.readouterr().out
+    for cell, others in ((CLOSED, 1), (SEARCHED, 0)):
+        found = made[cell].measured
+        assert (found["compared_answers"], found["other_answers"]) == (made[cell].probes, others)
+        assert f"{cell}: {others} of {made[cell].probes} answers differ" in said
     assert sum(path.stat().st_size for path in replies.rglob("*.log")) > entries  # the earlier ones are kept
 
 
 def test_variants_and_methods_share_what_they_embed(catalog: Catalog) -> None:
     fetch(catalog, "minilm")
     first, second = (Cell(BABI, "rag_dense", variant, "tiny") for variant in ("k1", "k3"))
-    made = run_cell(catalog, first).measured
+    made, shared = (m.measured for m in run_batch(catalog, Batch("dense", (first, second))).values())
     assert made["new_vectors"] > 0
-    shared = run_cell(catalog, second).measured
     assert (shared["new_vectors"], shared["recorded_vectors"]) == (0, made["new_vectors"] + made["recorded_vectors"])
     before = (Layout(catalog.results).cell(first) / "predictions.jsonl").read_bytes()
     replayed(catalog, first)
@@ -287,6 +285,8 @@ def test_more_trials_ask_for_the_new_ones_alone_and_the_first_stay_what_they_are
     assert manifest.measured["recorded_replies"] == (2 if temperature else 5) * manifest.probes
     assert manifest.measured["new_replies"] == (3 if temperature else 0) * manifest.probes
     assert {key: line for key, line in five.items() if key[1] < 2} == two
+    # The log of an engine is there where there was one to ask.
+    assert Layout(catalog.results).log("engines", CLOSED).exists() == (temperature > 0)
     _, again = run(2)
     assert again == two
 
