@@ -8,7 +8,7 @@ import os
 import subprocess
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,16 @@ from conftest import CACHE, ROOT, copy_repository
 from ordinary_user import OrdinaryUser, ordinary_user
 from test_door_cells import PROGRAM, bring
 from test_runtimes import RECORD
+from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution import detection
 from upkeep.execution.apptainer import Apptainer
+from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
 from upkeep.execution.runtimes import Launch, Prepared
-from upkeep.execution.supervise import run_cell
 from upkeep.files import hash_file, remove_tree
 from upkeep.images import apptainer, sif_bases, sif_files
 from upkeep.images.apptainer import Client
@@ -247,7 +248,7 @@ def test_a_file_without_its_seal_is_not_there_yet(image: Path) -> None:
 # ---------------------------------------------------------------- real containers
 
 PRELUDE = """
-import json, os, sys, tempfile, textwrap
+import json, os, shutil, sys, tempfile, textwrap
 from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
@@ -270,11 +271,16 @@ def start(code, **resources):
         name="trial", inputs={"cell": folder / "cell"}, output=folder / "output", log=folder / "log",
         arguments=("-c", code), resources=Resources(**resources)))
 
-def inside(code, **resources):
-    handle = start(code, **resources)
+"""
+HOST = """
+for line in sys.stdin:
+    given = json.loads(line)
+    shutil.rmtree(folder / "output")
+    (folder / "output").mkdir()
+    handle = start(given["code"], **given["resources"])
     handle.stdin.close()
     status = handle.wait(120)
-    return status, runtime.explain(status, Resources(memory_gb=1)), handle.tail(50)
+    print("TOLD", json.dumps([status, runtime.explain(status, Resources(memory_gb=1)), handle.tail(50)]), flush=True)
 """
 
 
@@ -285,15 +291,28 @@ def trial(user: OrdinaryUser, program: str, **arguments: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def inside(user: OrdinaryUser, code: str, **resources: int) -> tuple[int, str, str]:
-    """Exit status, in numbers and words, and output of a program in a cell's container."""
-    answer = trial(
-        user,
-        "given = json.loads(sys.argv[1]); answer = inside(given['code'], **given['resources'])",
-        code=textwrap.dedent(code),
-        resources=resources,
-    )
-    return tuple(answer)
+Inside = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def inside(ordinary_user: OrdinaryUser) -> Iterator[Inside]:
+    """Runs a program in a cell's container, each in its own: exit status, in numbers and words, and output.
+
+    What starts them is one process of that user, for it takes as long to start as a container does.
+    """
+    env, pipes = {"UPKEEP_RUNTIME": "apptainer"}, {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with ordinary_user.start("python", "-c", PRELUDE + HOST, env=env, **pipes) as host:
+        assert host.stdin is not None and host.stdout is not None
+
+        def inside(code: str, **resources: int) -> tuple[int, str, str]:
+            print(json.dumps({"code": textwrap.dedent(code), "resources": resources}), file=host.stdin, flush=True)
+            while not (line := host.stdout.readline()).startswith("TOLD "):
+                assert line, "what starts the containers is no more"
+            status, words, said = json.loads(line.removeprefix("TOLD "))
+            return status, words, said
+
+        yield inside
+        host.stdin.close()
 
 
 @pytest.fixture
@@ -331,7 +350,7 @@ def sleeper(ordinary_user: OrdinaryUser) -> Callable[[str], tuple[subprocess.Pop
 
 
 @pytest.mark.apptainer
-def test_a_cell_has_no_network(ordinary_user: OrdinaryUser) -> None:
+def test_a_cell_has_no_network(inside: Inside) -> None:
     code = """
         import socket
         print([name for _, name in socket.if_nameindex()])
@@ -340,11 +359,11 @@ def test_a_cell_has_no_network(ordinary_user: OrdinaryUser) -> None:
         except OSError as error:
             print(error.strerror)
     """
-    assert inside(ordinary_user, code)[2] == "['lo']\nNetwork is unreachable"
+    assert inside(code)[2] == "['lo']\nNetwork is unreachable"
 
 
 @pytest.mark.apptainer
-def test_a_cell_is_an_ordinary_user_without_capabilities_or_a_way_to_any(ordinary_user: OrdinaryUser) -> None:
+def test_a_cell_is_an_ordinary_user_without_capabilities_or_a_way_to_any(inside: Inside) -> None:
     code = """
         import ctypes, os
         status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
@@ -354,11 +373,11 @@ def test_a_cell_is_an_ordinary_user_without_capabilities_or_a_way_to_any(ordinar
         print(libc.mount(b"x", b"/tmp", b"tmpfs", 0, None), os.strerror(ctypes.get_errno()))
     """
     expected = "True 0 0 1\n-1 -1 -1\n-1 Operation not permitted"
-    assert inside(ordinary_user, code)[2] == expected
+    assert inside(code)[2] == expected
 
 
 @pytest.mark.apptainer
-def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(ordinary_user: OrdinaryUser) -> None:
+def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(inside: Inside) -> None:
     code = """
         import os
         writable = []
@@ -370,11 +389,13 @@ def test_a_cell_can_write_to_its_output_and_to_nothing_else_that_lasts(ordinary_
                 pass
         print(writable)
     """
-    assert inside(ordinary_user, code)[2] == "['/output', '/tmp']"
+    assert inside(code)[2] == "['/output', '/tmp']"
 
 
 @pytest.mark.apptainer
-def test_a_cell_sees_neither_the_hosts_files_nor_its_processes_nor_its_variables(ordinary_user: OrdinaryUser) -> None:
+def test_a_cell_sees_neither_the_hosts_files_nor_its_processes_nor_its_variables(
+    ordinary_user: OrdinaryUser, inside: Inside
+) -> None:
     code = f"""
         import os, socket
         print([path for path in ({str(ordinary_user.home)!r}, {str(ordinary_user.clone)!r}, "/sys/fs/cgroup")
@@ -382,22 +403,22 @@ def test_a_cell_sees_neither_the_hosts_files_nor_its_processes_nor_its_variables
         print(sum(name.isdigit() for name in os.listdir("/proc")) < 10, socket.gethostname(), os.getcwd())
         print(sorted(name for name in os.environ if name.startswith(("APPTAINER", "SINGULARITY", "UPKEEP", "PIP"))))
     """
-    assert inside(ordinary_user, code)[2] == "[]\nTrue localhost /tmp\n['UPKEEP_METHODS']"
+    assert inside(code)[2] == "[]\nTrue localhost /tmp\n['UPKEEP_METHODS']"
 
 
 @pytest.mark.apptainer
-def test_the_image_holds_the_cell_code_compiled_and_the_method(ordinary_user: OrdinaryUser) -> None:
+def test_the_image_holds_the_cell_code_compiled_and_the_method(inside: Inside) -> None:
     code = """
         import os, upkeep.contract, numpy, msgspec
         compiled = [os.path.exists(module.__cached__) for module in (upkeep, numpy)]
         print(upkeep.__file__, *compiled, os.listdir("/methods"))
     """
-    assert inside(ordinary_user, code)[2] == "/opt/upkeep/upkeep/__init__.py True True ['null']"
+    assert inside(code)[2] == "/opt/upkeep/upkeep/__init__.py True True ['null']"
 
 
 @pytest.mark.apptainer
-def test_one_process_that_takes_too_much_memory_fails_by_itself(ordinary_user: OrdinaryUser) -> None:
-    status, _, said = inside(ordinary_user, "x = b'x' * (3 * 2**29)\nprint('survived')")
+def test_one_process_that_takes_too_much_memory_fails_by_itself(inside: Inside) -> None:
+    status, _, said = inside("x = b'x' * (3 * 2**29)\nprint('survived')")
     assert status == 1 and said.endswith("MemoryError")
 
 
@@ -407,9 +428,7 @@ def test_one_process_that_takes_too_much_memory_fails_by_itself(ordinary_user: O
     ["x = b'x' * (600 * 2**20)", "open(f'/dev/shm/{os.getpid()}', 'wb').write(b'x' * (600 * 2**20))"],
     ids=["in memory", "in shared memory"],
 )
-def test_several_that_take_too_much_together_are_killed_and_the_reason_given(
-    ordinary_user: OrdinaryUser, hold: str
-) -> None:
+def test_several_that_take_too_much_together_are_killed_and_the_reason_given(inside: Inside, hold: str) -> None:
     code = f"""
         import os, time
         for _ in range(2):
@@ -418,13 +437,13 @@ def test_several_that_take_too_much_together_are_killed_and_the_reason_given(
                 time.sleep(60)
         time.sleep(60)
     """
-    status, words, said = inside(ordinary_user, code)
+    status, words, said = inside(code)
     assert status == 137 and "limit 1 GB" in words
     assert "killed: out of memory" in said
 
 
 @pytest.mark.apptainer
-def test_a_cell_cannot_start_processes_without_end(ordinary_user: OrdinaryUser) -> None:
+def test_a_cell_cannot_start_processes_without_end(inside: Inside) -> None:
     code = """
         import os, time
         for count in range(1000):
@@ -436,11 +455,11 @@ def test_a_cell_cannot_start_processes_without_end(ordinary_user: OrdinaryUser) 
         print(count < 64, flush=True)
         os._exit(0)
     """
-    assert inside(ordinary_user, code)[::2] == (0, "True")
+    assert inside(code)[::2] == (0, "True")
 
 
 @pytest.mark.apptainer
-def test_tmp_is_larger_than_apptainers_own_and_not_without_end(ordinary_user: OrdinaryUser) -> None:
+def test_tmp_is_larger_than_apptainers_own_and_not_without_end(inside: Inside) -> None:
     code = """
         import os, time
         block = b"x" * 2**20
@@ -451,14 +470,14 @@ def test_tmp_is_larger_than_apptainers_own_and_not_without_end(ordinary_user: Or
             print(name, flush=True)
         time.sleep(60)
     """
-    _, words, said = inside(ordinary_user, code)
+    _, words, said = inside(code)
     assert "SIGXFSZ" in words
     assert "killed: more than 2 GB in /tmp" in said and "b" in said
 
 
 @pytest.mark.apptainer
-def test_a_file_larger_than_the_limit_cannot_be_written(ordinary_user: OrdinaryUser) -> None:
-    assert "File too large" in inside(ordinary_user, "open('/output/big', 'wb').truncate(2**30 + 1)")[2]
+def test_a_file_larger_than_the_limit_cannot_be_written(inside: Inside) -> None:
+    assert "File too large" in inside("open('/output/big', 'wb').truncate(2**30 + 1)")[2]
 
 
 def all_gone(processes: set[psutil.Process]) -> bool:
@@ -511,7 +530,6 @@ def test_two_that_start_at_once_build_an_image_once(ordinary_user: OrdinaryUser,
 
 
 ANEW = """
-import shutil
 from upkeep.execution.apptainer import Apptainer
 
 def with_files(*paths):
@@ -571,10 +589,11 @@ CELLS = [
 RUN = """
 import sys
 from pathlib import Path
+from upkeep.batches import Batch
 from upkeep.catalog import Catalog
 from upkeep.jobs import Cell
 from upkeep.building.build import build_dataset
-from upkeep.execution.supervise import run_cell
+from upkeep.execution.batch import run_batch
 from upkeep.layout import Layout
 from upkeep.execution.fetch import fetch
 
@@ -582,8 +601,8 @@ catalog = Catalog(Path.cwd())
 build_dataset(catalog, "oaks_babi_mini", Layout(catalog.results).dataset("oaks_babi_mini"))
 fetch(catalog, "tiny")
 fetch(catalog, "minilm")
-for name in sys.argv[1:]:
-    print(run_cell(catalog, Cell(*name.split("/"))).environment.digest)
+batch = Batch("cells", tuple(Cell(*name.split("/")) for name in sys.argv[1:]))
+print("DIGESTS", *(manifest.environment.digest for manifest in run_batch(catalog, batch).values()))
 """
 
 
@@ -595,14 +614,15 @@ def test_cells_answer_byte_for_byte_as_under_docker(
     bring(Catalog(ordinary_user.clone), "brought", ["python", "program"], PROGRAM)
     done = ordinary_user.run("python", "-c", RUN, *CELLS, env={"UPKEEP_RUNTIME": "apptainer"}, timeout=1800)
     remove_tree(ordinary_user.clone / "methods/brought")
-    assert len(set(done.stdout.split())) == len(CELLS)
+    assert len(set(done.stdout.partition("DIGESTS ")[2].split())) == len(CELLS)
     monkeypatch.setenv("UPKEEP_RUNTIME", "docker")
     monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
     docker = bring(Catalog(copy_repository(tmp_path)), "brought", ["python", "program"], PROGRAM)
     build_dataset(docker, "oaks_babi_mini", Layout(docker.results).dataset("oaks_babi_mini"))
     fetch(docker, "tiny")
     fetch(docker, "minilm")
-    for name in CELLS:
-        run_cell(docker, cell := Cell(*name.split("/")))
+    cells = [Cell(*name.split("/")) for name in CELLS]
+    run_batch(docker, Batch("cells", tuple(cells)))
+    for cell in cells:
         theirs = Layout(ordinary_user.clone / "results").cell(cell) / "predictions.jsonl"
-        assert theirs.read_bytes() == (Layout(docker.results).cell(cell) / "predictions.jsonl").read_bytes(), name
+        assert theirs.read_bytes() == (Layout(docker.results).cell(cell) / "predictions.jsonl").read_bytes(), cell
