@@ -175,16 +175,16 @@ NEEDED = {
 
 
 LONGEST = (
-    "test_end_to_end",
     "test_slurm",
-    "test_benchmarks",
-    "test_damage",
-    "test_apptainer",
+    "test_end_to_end",
     "test_hostile",
+    "test_damage",
+    "test_benchmarks",
     "test_trained_models",
+    "test_run",
     "test_replay",
     "test_plan",
-    "test_run",
+    "test_apptainer",
     "test_runner",
     "test_reading",
     "test_pico",
