@@ -80,14 +80,8 @@ def open_regular(path: Path, max_bytes: int | None = None, *, links: bool = Fals
 
 
 def _unreadable(path: Path, found: str) -> UpkeepError:
-    return UpkeepError(
-        "cannot be read",
-        where=path,
-        expected="a regular file",
-        found=found,
-        remedy=MEND,
-        kind="output",
-    )
+    expected = "a regular file"
+    return UpkeepError("cannot be read", where=path, expected=expected, found=found, remedy=MEND, kind="output")
 
 
 def _obstacle(path: Path, error: OSError) -> str:
