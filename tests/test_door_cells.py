@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from door_clients import ALIASES, UPSTREAM
-from test_end_to_end import BABI, catalog, content, predictions
+from test_end_to_end import BABI, catalog, content, predictions, repository_in
 from test_runner import Bench, bench, documents, model, probes, rounds, tiny
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, Prediction, Round
@@ -18,7 +18,7 @@ from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
 from upkeep.jobs import Cell
 
-__all__ = ["bench", "catalog", "tiny"]
+__all__ = ["bench", "catalog", "repository_in", "tiny"]
 
 PROGRAM = """
 import json
