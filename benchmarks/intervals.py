@@ -1,4 +1,4 @@
-"""How often an interval holds the value that it is of: `python benchmarks/coverage.py [--studies 1000]`.
+"""How often an interval holds the value that it is of: `python benchmarks/intervals.py [--studies 1000]`.
 
 Each study draws questions from a population whose value is known, answers them, and works out the score as the suite
 does. Of 95% intervals 93 to 97% are to hold the value. Prints a Markdown table; above and below say on which side of an
