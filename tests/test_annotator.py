@@ -206,6 +206,8 @@ def test_a_local_model_answers_the_same_whether_asked_at_once_or_one_by_one_and_
     assert list(transfer.prune(catalog)) == [] and "in use" in next(transfer.listing(catalog))
     monkeypatch.setattr(SharedEngine, "folder", None)  # no engine can be had
     assert said(texts) == at_once
+    remove_tree(record)
+    assert said([]) == []
 
 
 def test_vectors_are_of_length_one_and_nearer_for_nearer_texts(

@@ -96,6 +96,8 @@ class HostModel:
             UpkeepError: the model cannot be had, or its budget is spent; what it has said is on record.
         """
         said: list[Said] = []
+        if not questions:
+            return said  # and no model is loaded for them
         with self._worker() as worker:
             for start in range(0, len(questions), AT_ONCE):
                 with lockstep(worker) as runner:
