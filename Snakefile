@@ -13,6 +13,7 @@ suite = Workflow(workflow.basedir, config)
 include: "rules/prepare.smk"
 include: "rules/training.smk"
 include: "rules/cells.smk"
+include: "rules/judging.smk"
 include: "rules/report.smk"
 
 

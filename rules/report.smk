@@ -1,6 +1,7 @@
 rule score:
     input:
         suite.manifests,
+        suite.judgements,
         suite.plan_of_scores,
     output:
         suite.scores,

@@ -18,9 +18,9 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard
 from upkeep.files import open_regular
 from upkeep.grading import counted
+from upkeep.grading.basis import Basis
 from upkeep.grading.dataset_scores import score_dataset
 from upkeep.grading.score import printed_as
-from upkeep.grading.scores import Basis
 from upkeep.grading.settings import printed as in_print
 from upkeep.report.reference import read_reference
 

@@ -22,7 +22,7 @@ from upkeep.building.build import build_dataset, builder, code
 from upkeep.building.builders import oaks_release
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.grading.scores import Basis
+from upkeep.grading.basis import Basis
 from upkeep.identity import plan_dataset
 
 COMMON = {"summary": "s", "paper": "p", "source": "here", "licence": "CC0-1.0"}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -327,6 +328,27 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except FileNotFoundError:
         return False
+
+
+def test_a_process_outlives_the_thread_that_asked_for_it(process: tuple[Process, Prepared], launch: Launch) -> None:
+    """As an engine does that a cell asked first, for the cells after it."""
+    runtime, prepared = process
+    found: list[Handle] = []
+
+    def ask() -> None:
+        code = f"open({str(launch.output / 'there')!r}, 'w').close(); print(input())"
+        found.append(runtime.start(prepared, script(launch, code)))
+        until(found[0], (launch.output / "there").exists)
+
+    asking = Thread(target=ask)
+    asking.start()
+    asking.join()
+    handle = found[0]
+    with pytest.raises(subprocess.TimeoutExpired):
+        handle.process.wait(1)
+    handle.stdin.write(b"still here\n")
+    handle.stdin.close()
+    assert handle.wait(30) == 0 and handle.tail() == "still here"
 
 
 def test_a_process_ends_with_the_host(launch: Launch, tmp_path: Path) -> None:

@@ -49,9 +49,8 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     - `accuracy`, `outdated_rate`: shares of predictions over all questions and over each slice, as all papers' reports
       have them; `parse_rate`, `error_rate`, `pass_at_k` as `upkeep.grading.metrics` has them.
 
-    What is right is said by the verdicts, and of BoundAbs by `with_denials`, too. The control `gold` has 100 and `null`
-    0 in all that are about right answers, BoundAbs included. Intervals take the
-    weights of questions as given.
+    What is right is said by the verdicts, those of `judges.yaml` among them. The control `gold` has 100 and `null` 0 in
+    all that are about right answers, BoundAbs included. Intervals take the weights of questions as given.
 
     Args:
         graded: `upkeep.grading.metrics.GRADED_SCHEMA` with a slice `family`.
@@ -65,7 +64,6 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     """
     if "slice_family" not in graded.columns:
         raise UpkeepError("no families to take the mean of", expected="a slice `family`", found=slices_of(graded))
-    graded = with_denials(graded)
     asked = by_probe(graded)
     return as_counts(
         weighted(of_slices(asked)),
@@ -75,19 +73,6 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
         rates(graded),
         pass_at_k(graded, retrieved),
     )
-
-
-def with_denials(graded: pl.DataFrame) -> pl.DataFrame:
-    """Verdicts in which an answer to BoundAbs of World News is right, too, if its first yes or no is a no (E.1): what
-    is asked never was. What abstains is right by the answer key.
-
-    The paper looks at the whole response, this at the answer that was read in it.
-    """
-    if "slice_month" not in graded.columns:
-        return graded
-    first = pl.col("answer").str.to_lowercase().str.extract(r"\b(yes|no)\b")
-    denied = (pl.col("slice_family") == "bound_abs") & (first == "no").fill_null(value=False)
-    return graded.with_columns(right=pl.col("right") | denied)
 
 
 def by_probe(graded: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from upkeep.grading.metrics import Family, Floats, Resampled, as_counts, pass_at_k, rates, shares
+from upkeep.grading.metrics import COUNTS_SCHEMA, Family, Floats, Resampled, as_counts, pass_at_k, rates, shares
 
 CLASSES = ("consistent", "contradict")
 
@@ -16,6 +16,9 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     """Every share of one cell, as counts per question, over all questions and over each slice.
 
     - `accuracy`: share of right labels. Each run has the same items, so that of all is the mean of the runs'.
+    - `reasoning_accuracy`, where a judge has looked at reasons: share of items with a right label and right reasons, in
+      the run with the most right labels (5.1), of equals the first. A proxy: in the paper people look. `gold` gives no
+      reasons.
     - `parse_rate`, `error_rate`, `pass_at_k`: as `upkeep.grading.metrics` has them.
 
     From 0 to 100 percent. `gold` has 100 in accuracy, `null` 0.
@@ -27,7 +30,18 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     Returns:
         `upkeep.grading.metrics.COUNTS_SCHEMA`.
     """
-    return as_counts(shares(graded, accuracy=pl.col("right")), rates(graded), pass_at_k(graded, retrieved))
+    return as_counts(
+        shares(graded, accuracy=pl.col("right")), reasoned(graded), rates(graded), pass_at_k(graded, retrieved)
+    )
+
+
+def reasoned(graded: pl.DataFrame) -> pl.DataFrame:
+    """`reasoning_accuracy` of a judge; nothing where none has looked."""
+    if "judged_reasoning" not in graded.columns:
+        return pl.DataFrame(schema=COUNTS_SCHEMA)
+    runs = graded.group_by("trial").agg(pl.col("right").mean()).sort("right", "trial", descending=[True, False])
+    best = graded.filter(pl.col("trial") == runs["trial"][0])
+    return shares(best, reasoning_accuracy=pl.col("right") & pl.col("judged_reasoning").fill_null(value=False))
 
 
 def confusion(graded: pl.DataFrame) -> pl.DataFrame:

@@ -293,7 +293,7 @@ class Catalog:
             for paper in suite.papers:
                 if paper not in self.papers:
                     raise unknown("paper", paper, self.papers, f"no papers/{paper}/tables.yaml")
-            return list(dict.fromkeys(cell for choice in suite.cells for cell in self._expand(choice)))
+            return list(dict.fromkeys(cell for choice in suite.cells for cell in self.cells_of(choice)))
         except UpkeepError as error:
             if error.where is not None:
                 raise
@@ -302,7 +302,7 @@ class Catalog:
                 error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
             ) from None
 
-    def _expand(self, choice: CellChoice) -> Iterator[Cell]:
+    def cells_of(self, choice: CellChoice) -> Iterator[Cell]:
         for dataset in choice.datasets:
             for method_and_variant in choice.methods:
                 method, _, variant = method_and_variant.partition("/")

@@ -158,6 +158,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=_count, metavar="N", help="fewer or more than the recipe's")
     train.add_argument("--seed", type=_count, metavar="N", help="another than the recipe's")
 
+    judge = command("judge", results.judge, "have the judges of a suite judge the responses of its complete cells")
+    judge.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+
     score = command("score", results.score, "score the complete cells of a suite")
     score.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
 
@@ -172,7 +175,9 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument(
             "--verify", action="store_true", help="hash every file again, also large ones that have not changed since"
         )
-    for one in (run, refresh, setup, plan, doctor, status, logs, score, report):
+    for one in (run, setup, plan, judge, score, report):
+        one.add_argument("--judge", metavar="MODEL", help="in place of every judge of the suite; `none` for no judge")
+    for one in (run, refresh, setup, plan, doctor, status, logs, judge, score, report):
         one.add_argument(
             "--model", help="in place of every model of the suite: one of `list models`, a folder, ORG/NAME, or a URL"
         )

@@ -26,7 +26,7 @@ def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str])
         config = msgspec.structs.replace(config, **_given(own))
     overrides = {
         name: value
-        for name in ("suite", "model", "runtime", "base_image", "results", "cache", "fresh", "verify")
+        for name in ("suite", "model", "judge", "runtime", "base_image", "results", "cache", "fresh", "verify")
         if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
     }
     try:

@@ -101,6 +101,7 @@ ENDPOINT: Fields = {
 CONFIG: Fields = {
     "suite": "content",
     "model": "out",
+    "judge": "out",
     "runtime": "out",
     "cells_per_job": "out",
     "budget": "out",
@@ -155,6 +156,7 @@ DATASET: Fields = {
     "prompt": "content",
     "equivalence": "out",
     "metrics": "out",
+    "judges": "out",
     "training": "out",
 }
 

@@ -77,6 +77,14 @@ class Layout:
         """How a cell's predictions were graded; beside it what that was made of, `graded.json`."""
         return self.results / "graded" / str(cell) / "verdicts.parquet"
 
+    def judged(self, judge: str, cell: Cell | str) -> Path:
+        """What a judge said of a cell's responses; beside it what that was made of, `judged.json`."""
+        return self.results / "judged" / judge / str(cell) / "verdicts.parquet"
+
+    def judging(self, judge: str, suite: str) -> Path:
+        """Which cells of a suite a judge has judged."""
+        return self.results / "judged" / judge / f"{suite}.json"
+
     @property
     def scores(self) -> Path:
         return self.results / "scores" / "scores.parquet"

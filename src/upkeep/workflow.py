@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,12 @@ from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
 from upkeep.gateway.engines import embedder_resources
 from upkeep.images.records import ImageRecord
-from upkeep.integrity import Damaged, Stale, read_sealed
+from upkeep.integrity import Damaged, Missing, Stale, read_sealed
 from upkeep.jobs import Cell, Job, Training
+from upkeep.judges import judges_by_cell
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
+from upkeep.needs import Needs
 from upkeep.published import Standing, standing
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
@@ -41,21 +42,6 @@ RESOURCES = (
 """What a job asks for, in Snakemake's words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What a job of the workflow asks its machine for."""
-
-    threads: int
-    mem_mb: int
-    minutes: int
-    """An upper bound: of every cell, one after the other."""
-    gpus: int
-    """On each node."""
-    nodes: int
-    gpu_type: str | None
-    constraint: str | None
-
-
 class Workflow:
     """One suite as Snakemake sees it. All paths are relative to the repository, as the targets that users type."""
 
@@ -63,7 +49,7 @@ class Workflow:
 
     def __init__(self, root: str, config: Mapping[str, Any]) -> None:
         # The jobs' commands take these from the environment, so that no path is part of a job.
-        for name in ("suite", "model"):
+        for name in ("suite", "model", "judge"):
             if name in config:
                 os.environ[f"UPKEEP_{name.upper()}"] = str(config[name])
         os.environ["UPKEEP_ROOT"] = str(Path(root).resolve())
@@ -76,6 +62,8 @@ class Workflow:
         self.name = self.catalog.config.suite
         self.cells = self.catalog.cells(self.catalog.suite(self.name))
         self.batches = batches(self.catalog, self.cells)
+        self._judged_by = judges_by_cell(self.catalog, self.catalog.suite(self.name))
+        self.judges = list(dict.fromkeys(judge for judges in self._judged_by.values() for judge in judges))
         self._held = contextlib.ExitStack()
 
     def begin(self) -> None:
@@ -110,6 +98,13 @@ class Workflow:
     def log(self, name: str) -> str:
         return str(self.layout.results / "logs" / f"{name}.log")
 
+    def judging(self, judge: str) -> str:
+        return str(self.layout.judging(judge, self.name))
+
+    @property
+    def judgements(self) -> list[str]:
+        return [self.judging(judge) for judge in self.judges]
+
     @property
     def scores(self) -> list[str]:
         return [str(self.layout.scores), str(self.layout.scores_record)]
@@ -130,6 +125,7 @@ class Workflow:
             jobs.extend(self.catalog.trainings_of(cell))
         made = str(self.layout.results / "trained")
         files = [file for job in jobs for file in self._prepared(job) if not file.startswith(made)]
+        files += [file for judge in self.judges for file in self._model(judge)]
         return list(dict.fromkeys(files))
 
     # ------------------------------------------------------------ what a job needs
@@ -143,6 +139,40 @@ class Workflow:
             training = self.catalog.made_by(model, job.dataset)
             files.append(self.weights(model) if training is None else self.trained(str(training)))
         return files
+
+    def _model(self, judge: str) -> list[str]:
+        """What a judge needs: its weights and its engine."""
+        engine = self.catalog.engine(judge)
+        return [self.weights(judge), *([self.image(None, engine)] if engine is not None else [])]
+
+    def inputs_of_judge(self, judge: str) -> Callable[[Any], list[str]]:
+        """What a judge's verdicts are made from; looked up when it is asked for."""
+
+        def inputs(wildcards: Any) -> list[str]:
+            from upkeep.grading.judged import has_say, judge_parts, questions_of  # polars is slow to load
+
+            cells = [
+                cell for cell in self.cells if judge in self._judged_by[cell] and has_say(self.catalog, cell, judge)
+            ]
+            data = dict.fromkeys(self.dataset(cell.dataset) for cell in cells)
+            whole = all(self._is_judged(cell, judge) for cell in cells)
+            questions = [questions_of(self.catalog, dataset) for dataset in sorted({cell.dataset for cell in cells})]
+            plan = self._plan(f"judged/{judge}", digest([judge_parts(self.catalog, judge), questions]), whole)
+            return [*(self.cell(str(cell), "manifest.json") for cell in cells), *data, *self._model(judge), plan]
+
+        return inputs
+
+    def _is_judged(self, cell: Cell, judge: str) -> bool:
+        """Whether a judge's verdicts on a cell need not be made again, as `_counts`."""
+        from upkeep.grading.judged import judged
+
+        manifest = self._standing(cell).manifest
+        there = (self.catalog.root / self.judging(judge)).is_file()
+        return (
+            manifest is None
+            or not there
+            or _whole(lambda: judged(self.catalog, cell, judge, manifest), (Damaged, Missing, Stale))
+        )
 
     def files_of_batch(self, batch: Batch) -> list[str]:
         """What the cells of a batch publish."""
@@ -273,6 +303,15 @@ class Workflow:
     def needs_of_training(self, wildcards: Any) -> Needs:
         return self.needs([_training(wildcards)])
 
+    def needs_of_judge(self, judge: str) -> Needs:
+        return Needs.of_model(self.catalog.model(judge))
+
+    def resources_of_judge(self, judge: str) -> dict[str, Any]:
+        return {
+            **self._resources(self.needs_of_judge(judge)),
+            "slurm_extra": self._options(lambda _: f"judge {judge}"),
+        }
+
     def resources_of_batch(self, batch: Batch) -> dict[str, Any]:
         options = self._options(lambda _: f"batch {batch.name}")
         return {**self._resources(self.needs(batch.cells)), "slurm_extra": options}
@@ -322,11 +361,11 @@ class Workflow:
         return options
 
 
-def _whole(read: Callable[[], object]) -> bool:
-    """Whether something is what was written, or is not there yet."""
+def _whole(read: Callable[[], object], lost: tuple[type[UpkeepError], ...] = (Damaged, Stale)) -> bool:
+    """Whether something is what was written, or is not there yet; `lost` are the errors that say that it is not."""
     try:
         read()
-    except (Damaged, Stale):
+    except lost:
         return False
     except UpkeepError:
         return True  # what is wrong is not a matter of making it again

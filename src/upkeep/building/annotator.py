@@ -94,4 +94,4 @@ def hire(context: Context, model: str) -> AbstractContextManager[Assistant]:
     Raises:
         UpkeepError: there is no such model, or it is an embedder.
     """
-    return Annotator(HostModel(context.catalog, model, context.name), context.faults)
+    return Annotator(HostModel(context.catalog, model, "datasets", context.name), context.faults)

@@ -28,4 +28,6 @@ def chosen_by(arguments: argparse.Namespace) -> dict[str, str]:
         from upkeep.new import card_of
 
         chosen["model"] = card_of(arguments.root.resolve(), model)
+    if judge := getattr(arguments, "judge", None):
+        chosen["judge"] = judge
     return chosen

@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from upkeep.report.edits import Edit
 
 
+def judge(arguments: argparse.Namespace) -> int:
+    """`./upkeep judge`: the verdicts of a suite's judges on the responses of its cells that count."""
+    from upkeep.judges import judges_of
+    from upkeep.judging.suite import judge_suite
+
+    catalog = catalog_of(arguments)
+    name = catalog.config.suite
+    judges = judges_of(catalog, catalog.suite(name))
+    if not judges:
+        print(f"suite {name} has no judges: `judges:` in its file names them, or --judge one for this time")
+    for judge in judges:
+        for line in judge_suite(catalog, name, judge):
+            print(line, flush=True)
+    return 0
+
+
 def score(arguments: argparse.Namespace) -> int:
     """`./upkeep score`."""
     from upkeep.grading.scores import score_suite

@@ -34,6 +34,7 @@ from upkeep.contract.datasets import (
     Published,
     TrainingSet,
 )
+from upkeep.contract.judges import Judgement, Meaning, Pattern, Rubric
 from upkeep.contract.manifests import Attempt, Environment, Fact, Job, Manifest, Reported, Served, Spent
 from upkeep.contract.methods import MethodCard
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
@@ -73,7 +74,9 @@ __all__ = [
     "Gold",
     "Headings",
     "Job",
+    "Judgement",
     "Manifest",
+    "Meaning",
     "Measured",
     "Measurement",
     "MethodCard",
@@ -81,6 +84,7 @@ __all__ = [
     "ModelSpec",
     "Name",
     "Pair",
+    "Pattern",
     "Positive",
     "Prediction",
     "Price",
@@ -94,6 +98,7 @@ __all__ = [
     "Retrieved",
     "Role",
     "Round",
+    "Rubric",
     "Rules",
     "Sampling",
     "Sealed",

@@ -117,6 +117,8 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """Name of the answer equivalence in `upkeep.grading.matching`."""
     metrics: str
     """The paper whose `metrics.py` scores it; or `answers`, the metrics of papers that have none."""
+    judges: Name | None = None
+    """Who judges responses, beside the answer key: a list in its paper's `judges.yaml`."""
     training: dict[Name, TrainingSet] = {}
     """Sets to train models on, beside the one of all documents and pairs."""
 

@@ -16,6 +16,8 @@ class CellChoice(Record, frozen=True, kw_only=True):
     models: list[str]
     """Model ids; `MODEL+METHOD.VARIANT` is the model that a training method makes of MODEL out of the dataset that is
     asked, `MODEL+METHOD.VARIANT@DATASET` or `...@DATASET.SET` out of that one."""
+    judges: list[str] | None = None
+    """Models that judge the responses of these; null for those of the suite."""
 
 
 class Suite(Record, frozen=True, kw_only=True):
@@ -27,6 +29,9 @@ class Suite(Record, frozen=True, kw_only=True):
     cells: list[CellChoice]
     seed: Count = 0
     trials: Positive = 1
+    judges: list[str] = []
+    """Models that judge responses, each by itself, where a dataset's paper has responses judged; a choice of cells may
+    say otherwise."""
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -35,6 +40,8 @@ class Config(Record, frozen=True, kw_only=True):
     suite: str = "mini"
     model: str | None = None
     """A model that takes the place of every one of the suite."""
+    judge: str | None = None
+    """A model that judges in place of every judge of the suite; `none` for no judge."""
     runtime: Literal["auto", "docker", "podman", "apptainer", "process"] = "auto"
     cells_per_job: Positive = 10
     """Cells of one model that share a job and a loaded engine."""

@@ -25,7 +25,7 @@ from upkeep.execution.fetch import fetch
 from upkeep.execution.share import SharedEngine, Wanted
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.files import exclusive
-from upkeep.gateway.engines import assistant_parts, host_settings
+from upkeep.gateway.engines import host_parts, host_settings
 from upkeep.gateway.upstream import SOCKET
 from upkeep.layout import Layout
 
@@ -63,14 +63,15 @@ class HostModel:
 
     Args:
         model: id of a card in `models/`.
-        dataset: for which it is asked.
+        kind: what it is asked for, as folders of logs and of requests to endpoints are called: `datasets`, `judged`.
+        name: for which of these.
 
     Raises:
         UpkeepError: there is no such model, or it is an embedder.
     """
 
-    def __init__(self, catalog: Catalog, model: str, dataset: str) -> None:
-        self._catalog, self.model, self._dataset = catalog, model, dataset
+    def __init__(self, catalog: Catalog, model: str, kind: str, name: str) -> None:
+        self._catalog, self.model, self._kind, self._name = catalog, model, kind, name
         self.spec = catalog.model(model)
         if self.spec.role != "generator":
             raise UpkeepError(f"{model!r} is an {self.spec.role}", expected="a model that generates text")
@@ -141,30 +142,29 @@ class HostModel:
     def _way_to(self, weights: Path | None) -> Way:
         catalog = self._catalog
         if (image := catalog.engine(self.model)) is None:
-            requests = self._layout.requests(self.model, "datasets", self._dataset)
-            # Two commands for one dataset would pay for everything twice: the second waits and finds the replies.
+            requests = self._layout.requests(self.model, self._kind, self._name)
+            # Two commands for the same would pay for everything twice: the second waits and finds the replies.
             self._stack.enter_context(exclusive(requests.with_suffix(".lock")))
             return ToEndpoint(catalog, self.model, requests, "unknown")
         assert weights is not None
         resources = self.spec.resources or Resources()
         settings = host_settings(catalog, self.model)
-        description = _description(self._dataset, self.model, self.spec, settings)
+        description = _description(self._name, self.model, self.spec, settings)
         wanted = Wanted(description, weights, image, resources, self.spec.gpus)
-        parts = assistant_parts(catalog, self._dataset, self.model)
-        name = f"dataset-{self._dataset}-{self.model}"
-        engine = self._stack.enter_context(SharedEngine(name, detect(catalog), self._log))
-        return ToEngine(catalog, f"dataset {self._dataset}", "reader", self.model, wanted, parts, "unknown", engine)
+        parts = host_parts(catalog, self.model)
+        engine = self._stack.enter_context(SharedEngine(self._log.stem, detect(catalog), self._log))
+        return ToEngine(catalog, f"{self._kind} {self._name}", "reader", self.model, wanted, parts, "unknown", engine)
 
     @property
     def _log(self) -> Path:
-        return self._layout.log("engines", f"dataset-{self._dataset}-{self.model}")
+        return self._layout.log("engines", f"{self._kind}-{self._name}-{self.model}")
 
 
-def _description(dataset: str, model: str, spec: ModelSpec, settings: EngineSettings) -> CellDescription:
+def _description(name: str, model: str, spec: ModelSpec, settings: EngineSettings) -> CellDescription:
     """What the engine's container is told: the fields of a cell that make its engine; the others say nothing to it."""
     return CellDescription(
         task="answer",
-        dataset=dataset,
+        dataset=name,
         method="closed_book",
         variant="default",
         model=model,

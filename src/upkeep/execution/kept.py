@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from upkeep.execution.handle import Handle
 from upkeep.execution.runtimes import Launch
@@ -25,6 +27,13 @@ def limits_of(launch: Launch) -> dict[str, int]:
     return limits if launch.gpus else limits | {"RLIMIT_DATA": launch.resources.memory_gb * 2**30}
 
 
+@functools.cache
+def _starter(process: int) -> ThreadPoolExecutor:
+    """The one thread of a process that starts such commands: they end with the thread that started them, and the one
+    that first asks an engine ends with its cell."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
+
+
 def start_kept(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -33,17 +42,21 @@ def start_kept(
     limits: Mapping[str, int],
     bounds: Bounds,
 ) -> Handle:
-    """Start a command that ends with this thread, however it ends, with all that it started; `scratch` goes with it."""
-    process = subprocess.Popen(
-        kept(command, scratch.path, limits),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=scratch.path,
-        env=environment,
-        umask=0o022,
-        start_new_session=True,
-    )
+    """Start a command that ends with this process, however it ends, and with it all that it started and `scratch`."""
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            kept(command, scratch.path, limits),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=scratch.path,
+            env=environment,
+            umask=0o022,
+            start_new_session=True,
+        )
+
+    process = _starter(os.getpid()).submit(start).result()
 
     def stop() -> None:
         process.terminate()

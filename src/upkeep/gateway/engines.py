@@ -12,6 +12,7 @@ from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, engine_set
 from upkeep.images.environments import requirement_locks
 from upkeep.images.locks import read_lock
 from upkeep.jobs import Cell, Job
+from upkeep.judges import judges_of
 
 PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
 """What computes vectors."""
@@ -74,13 +75,19 @@ def assistants(catalog: Catalog, dataset: str) -> list[str]:
     return [name for name in served if catalog.model(name).role == "generator"]
 
 
-def assistant_parts(catalog: Catalog, dataset: str, model: str) -> dict[str, str]:
+def judges(catalog: Catalog) -> list[str]:
+    """The models that judge responses in some suite, of those that an engine of the suite's serves."""
+    named = dict.fromkeys(judge for name in catalog.suites for judge in judges_of(catalog, catalog.suite(name)))
+    return [name for name in named if catalog.engine(name) is not None]
+
+
+def host_parts(catalog: Catalog, model: str) -> dict[str, str]:
     """What determines what a model says that the host asks by itself, by name.
 
     Raises:
         Missing: its weights are not here.
     """
-    return engine_parts(catalog, dataset, model, host_settings(catalog, model))
+    return engine_parts(catalog, "", model, host_settings(catalog, model))
 
 
 def reader_parts(catalog: Catalog, cell: Cell) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import IO
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, replacing
-from upkeep.gateway.engines import all_parts, assistant_parts, assistants, reader_parts
+from upkeep.gateway.engines import all_parts, assistants, host_parts, judges, reader_parts
 from upkeep.gateway.record import Replies, engines
 from upkeep.gateway.why import why as of_predictions
 from upkeep.integrity import Missing
@@ -165,8 +165,8 @@ def prune(catalog: Catalog) -> Iterator[str]:
 
 
 def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
-    """Engines and embedders that cells of any suite or builders of datasets ask; models of which nobody can tell, for
-    want of their weights."""
+    """Engines and embedders that cells of any suite, builders of datasets or judging ask; models of which nobody can
+    tell, for want of their weights."""
     record, unknown = Layout(catalog.results).record, set[str]()
     found = {one.engine for one in engines(record) if "endpoint" in one.parts}  # paid for: in use, whoever asks
     cells = {cell for name in catalog.suites for cell in catalog.cells(catalog.suite(name))}
@@ -182,10 +182,9 @@ def _used(catalog: Catalog) -> tuple[set[str], set[str]]:
                 found.update(map(digest, all_parts(catalog, job, role, model)))
             except Missing:
                 unknown.add(model)
-    for dataset in catalog.datasets:
-        for model in assistants(catalog, dataset):
-            try:
-                found.add(digest(assistant_parts(catalog, dataset, model)))
-            except Missing:
-                unknown.add(model)
+    for model in {*judges(catalog), *(one for dataset in catalog.datasets for one in assistants(catalog, dataset))}:
+        try:
+            found.add(digest(host_parts(catalog, model)))
+        except Missing:
+            unknown.add(model)
     return found, unknown

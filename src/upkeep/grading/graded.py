@@ -20,6 +20,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Count, Fingerprint, Manifest, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular, write_atomically
+from upkeep.grading.judgements import spotted
 from upkeep.grading.key import Key, canonical_answers
 from upkeep.grading.reading import read_answer
 from upkeep.identity import meaning
@@ -27,7 +28,7 @@ from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
-CODE = ("grading/graded.py", "grading/key.py", "grading/matching.py", "grading/reading.py")
+CODE = tuple(f"grading/{name}.py" for name in ("graded", "judgements", "key", "matching", "reading"))
 """What decides a verdict, beside the key."""
 AGAIN = "run the cell again with --force"
 
@@ -37,6 +38,7 @@ VERDICTS = {
     "answer": pl.String,
     "canonical": pl.String,
     "parse": pl.String,
+    "verdict": pl.String,
     "right": pl.Boolean,
     "exact": pl.Boolean,
     "outdated": pl.Boolean,
@@ -48,14 +50,15 @@ VERDICTS = {
 """`results/graded/<cell>/verdicts.parquet`: one row for each probe and trial, in the order of the key.
 
 `answer` is what was read from the response, `canonical` the same as it is compared, both null where there is none;
-`parse` is how it was read (`reading.Parse`); `exact`, right and nothing besides, where an equivalence takes an answer
-among other words; `outdated`, right before and not now; `failed`, no response for an error; `rank` is that of the gold
-chunk among the retrieved ones, null where it is not among them; the tokens are those of all calls of a model behind the
-answer (`contract.Usage`), null where there is no prediction.
+`parse` is how it was read (`reading.Parse`); `verdict`, where a pattern or a judge and not the answer key's words say
+what is right (`judgements`), what it said, null where that was nothing; `exact`, right and nothing besides, where an
+equivalence takes an answer among other words; `outdated`, right before and not now; `failed`, no response for an error;
+`rank` is that of the gold chunk among the retrieved ones, null where it is not among them; the tokens are those of all
+calls of a model behind the answer (`contract.Usage`), null where there is no prediction.
 """
 
-READ = ("probe_id", "trial", "answer", "parse", "failed", "rank", "prompt_tokens", "completion_tokens")
-"""Those of VERDICTS that a prediction says by itself, without the answer key."""
+READ = tuple(name for name in VERDICTS if name not in ("canonical", "exact", "outdated"))
+"""Those of VERDICTS that a prediction says without the answer key's words; `right` where a pattern says it."""
 
 _BLOCK = 1 << 16
 """Bytes of predictions that are decoded at once: few enough to stay in a processor's cache."""
@@ -198,12 +201,16 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
         # A prediction for an unknown probe is told apart by `grade`.
         form, options = forms.get(record.probe_id, ("short", None))
         failed = record.error is not None
-        answer, parse = (None, "none")
+        (answer, parse), said, right = (None, "none"), None, None
         if record.response is not None and not failed:
             answer, parse = read_answer(record.response, form, options, key.marker)
+            if (known := key.patterns.get(record.probe_id)) is not None:
+                said = spotted(known[0], record.response)
+                right = said in known[1]
         rank = _rank(record.retrieved, key.gold_chunk.get(record.probe_id))
         usage = record.usage
-        row = (record.probe_id, record.trial, answer, parse, failed, rank, usage.prompt, usage.completion)
+        told = (answer, parse, said, right)
+        row = (record.probe_id, record.trial, *told, failed, rank, usage.prompt, usage.completion)
         for column, value in zip(values, row, strict=True):
             column.append(value)
         most = max(most, len(record.retrieved))
@@ -288,10 +295,13 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     rows = rows.with_columns(canonical=canonical_answers(rows, key.equivalence))
     within = key.equivalence.within
     right = _matches(rows, key.accepted, within=within)
+    exact = _matches(rows, key.accepted, within=False) if within else right
+    outdated = _matches(rows, key.outdated, within=within)
+    by_words = {"right": right, "exact": exact}
+    decided = {name: pl.coalesce("right", pl.lit(words)) for name, words in by_words.items()}
     return rows.with_columns(
-        right=right,
-        exact=_matches(rows, key.accepted, within=False) if within else right,
-        outdated=_matches(rows, key.outdated, within=within) & ~right,
+        **decided,
+        outdated=pl.lit(outdated) & ~decided["right"],
         parse=pl.col("parse").fill_null("none"),
         failed=pl.col("failed").fill_null(value=True),
     ).select(pl.col(name).cast(kind) for name, kind in VERDICTS.items())

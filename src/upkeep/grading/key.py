@@ -10,7 +10,9 @@ import polars as pl
 
 from upkeep import inputs
 from upkeep.catalog import Catalog
-from upkeep.contract import Form
+from upkeep.contract import Form, Pattern
+from upkeep.fields import plain
+from upkeep.grading.judgements import NONE, RIGHT, Judgements, judgements_of, right_verdicts
 from upkeep.grading.matching import Equivalence, canonical
 from upkeep.grading.matching import equivalence as named
 from upkeep.integrity import NOTHING_KNOWN, Hashes
@@ -38,8 +40,10 @@ class Key:
     equivalence: Equivalence
     marker: str
     """What the prompt demands before an answer."""
+    patterns: Mapping[str, tuple[Pattern, frozenset[str]]]
+    """probe_id -> the rule on words that its response is held against, and which of its verdicts are right."""
     made_of: Mapping[str, str]
-    """What decides all of this: parts of the dataset by their hashes, the equivalence, the marker."""
+    """What decides all of this: parts of the dataset by their hashes, the equivalence, the marker, the patterns."""
 
     def after(self, cutoff: Mapping[str, int]) -> Key:
         """The same for a cell that was asked about each stream of `cutoff` at that position or later alone
@@ -64,20 +68,25 @@ def read_key(catalog: Catalog, dataset: str) -> Key:
     """
     spec = catalog.dataset(dataset)
     folder = Layout(catalog.results).dataset(dataset)
-    return key_in(folder, spec.equivalence, catalog.prompt_of(dataset).marker, catalog.hashes)
+    marker, judged = catalog.prompt_of(dataset).marker, judgements_of(catalog, dataset)
+    return key_in(folder, spec.equivalence, marker, judged, catalog.hashes)
 
 
-def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING_KNOWN) -> Key:
+def key_in(
+    folder: Path, equivalence: str, marker: str, judged: Judgements = NONE, hashes: Hashes = NOTHING_KNOWN
+) -> Key:
     """As `read_key`, of the folder of a built dataset.
 
     Args:
         equivalence: name of one of `matching.EQUIVALENCES`.
         marker: what the prompt demands before an answer.
+        judged: what is decided otherwise than by the words of the answer key.
     """
     card, equal = inputs.verify_dataset(folder, hashes), named(equivalence)
     gold, probes = pl.read_parquet(folder / "gold.parquet"), pl.read_parquet(folder / "probes.parquet")
     check_subsets(gold, folder / "gold.parquet")
     made_of = {"equivalence": equivalence, "marker": marker, **{part: card.content[part] for part in GRADED_ON}}
+    made_of |= {"patterns": plain(judged.patterns)} if judged.patterns else {}
 
     def column(name: str) -> pl.DataFrame:
         listed = gold.select("probe_id", answer=name).explode("answer").drop_nulls()
@@ -107,8 +116,23 @@ def key_in(folder: Path, equivalence: str, marker: str, hashes: Hashes = NOTHING
         gold_chunk=dict(evident.iter_rows()),
         equivalence=equal,
         marker=marker,
+        patterns=_patterns(judged, probes, gold),
         made_of=made_of,
     )
+
+
+def _patterns(
+    judged: Judgements, probes: pl.DataFrame, gold: pl.DataFrame
+) -> dict[str, tuple[Pattern, frozenset[str]]]:
+    if not judged.patterns:
+        return {}
+    rows = probes.select("probe_id", "form").join(gold, on="probe_id")
+    placed = judged.placed(rows).join(rows.select("probe_id", "answers"), on="probe_id").drop_nulls(RIGHT)
+    found = {}
+    for probe, place, answers in placed.select("probe_id", RIGHT, "answers").iter_rows():
+        if (pattern := judged.of[place].pattern) is not None:
+            found[probe] = pattern, right_verdicts(pattern, answers)
+    return found
 
 
 def _arrived(probes: pl.DataFrame, folder: Path) -> pl.Series:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,11 @@ class Measured:
     """(scores, RESAMPLES): each score on each resample of the dataset's questions, as `resampling.Draws` has them; NaN
     where it is not defined, and for all of a score that rests on fewer than FEWEST questions."""
 
+    def only(self, names: Collection[tuple[Any, ...]]) -> Measured:
+        """Some of the scores, by KEYS."""
+        chosen = [name in names for name in self.scores.select(KEYS).rows()]
+        return Measured(self.scores.filter(pl.Series(chosen, dtype=pl.Boolean)), self.resamples[chosen])
+
 
 def measured(
     family: Family, graded: pl.DataFrame, retrieved: int, seconds: Mapping[Second, pl.DataFrame], draws: Draws
@@ -135,6 +140,24 @@ def measured(
     resamples = np.concatenate(values)
     resamples[scores["questions"].to_numpy() < FEWEST] = np.nan
     return Measured(scores, resamples)
+
+
+def numbers(family: Family, graded: pl.DataFrame, retrieved: int) -> dict[tuple[Any, ...], float]:
+    """The scores of a cell by KEYS, without intervals and without those that need a second cell.
+
+    Raises:
+        UpkeepError: as `measured`.
+    """
+    counts = _called(family, family.measure, COUNTS_SCHEMA, graded, retrieved)
+    sums = counts.group_by(KEYS).agg(pl.col("hits", "total").sum())
+    found = {(subset, metric, at): hits / total if total else np.nan for subset, metric, at, hits, total in sums.rows()}
+    for one in family.resampled:
+        for subset, members in _subsets(graded) if one.second is None else ():
+            names, parts = _parts(family, one, members)
+            with told("a metric fails", family.where, one.value):
+                values = resampled(names, parts.drop("question_id").to_numpy().sum(axis=0, keepdims=True), one.value)
+            found |= {(subset, metric, None): float(value[0]) for metric, value in values.items()}
+    return found
 
 
 def _ratios(counts: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> Floats:
@@ -191,11 +214,7 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
     """Scores (SCORED) that are no ratios of counts, and their values on each resample."""
     rows, values = [], []
     for subset, members in _subsets(graded):
-        with told("a metric fails", family.where, wanted.sums):
-            given = wanted.sums(members)
-        names = [name for name in getattr(given, "columns", ()) if name != "question_id"]
-        schema = {"question_id": pl.String} | dict.fromkeys(names, pl.Float64)
-        parts = checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
+        names, parts = _parts(family, wanted, members)
         with told("a metric fails", family.where, wanted.value):
             numbers = parts.drop("question_id").to_numpy()
             found = estimates(names, numbers, wanted.value, interval=wanted.interval)
@@ -216,6 +235,15 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             )
             values.append(drawn[metric])
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
+
+
+def _parts(family: Family, wanted: Resampled, members: pl.DataFrame) -> tuple[list[str], pl.DataFrame]:
+    """What a metric sums up: the columns' names, and the sums of each question."""
+    with told("a metric fails", family.where, wanted.sums):
+        given = wanted.sums(members)
+    names = [name for name in getattr(given, "columns", ()) if name != "question_id"]
+    schema = {"question_id": pl.String} | dict.fromkeys(names, pl.Float64)
+    return names, checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
 
 
 def _subsets(graded: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:

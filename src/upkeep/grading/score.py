@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, DatasetSpec, Manifest, Provenance
 from upkeep.grading.graded import Graded, counted
+from upkeep.grading.judged import Judged, decided_by_judges
+from upkeep.grading.judgements import NONE, WORDS, Judgements
 from upkeep.grading.key import Key
 from upkeep.grading.measuring import crossed, measured, place_of
 from upkeep.grading.metrics import Family, Second
 from upkeep.grading.resampling import Draws, Floats
 from upkeep.grading.settings import SETTING, Pairs, column
+from upkeep.grading.statistics import KEYS
 from upkeep.jobs import Cell, TrainedModel
 
 SCORE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -153,8 +157,13 @@ def score_cell(
     family: Family,
     draws: Draws,
     seconds: Mapping[Second, Graded] | None = None,
+    of: Judgements = NONE,
+    judges: Mapping[str, Judged] | None = None,
 ) -> Scored:
     """Score one published cell.
+
+    A score that a judge decides has the setting `judge`: who it was, or WORDS where the answer key's words said what is
+    right. Metrics that set a second cell beside this one are by its words alone.
 
     Args:
         found: its verdicts.
@@ -163,6 +172,8 @@ def score_cell(
         family: its dataset's metrics (`metric_families.family_of`).
         draws: of its dataset's questions.
         seconds: verdicts of the cells that metrics set beside it; a metric whose second cell is not there has no row.
+        of: its dataset's judgements.
+        judges: what each judge said of it.
 
     Raises:
         UpkeepError: a metric fails, or gives something else than it should; or a second cell has other probes.
@@ -170,19 +181,31 @@ def score_cell(
     rows = found.with_key(key, manifest.trials).with_columns(model_cutoff=pl.lit(identity.cutoff, pl.String))
     graded, places = crossed(family, rows)
     beside = {second: verdicts.rows for second, verdicts in (seconds or {}).items()}
-    made = measured(family, graded, found.retrieved, beside, draws)
-    scores = made.scores
-    at = [() if k is None else (("at", str(k)),) for k in scores["at"]]
-    found_at = [places.get(subset) or place_of(subset) for subset in scores["subset"]]
+    decided = decided_by_judges(family, graded, found.retrieved, of)
+    parts = [(WORDS, measured(family, graded, found.retrieved, beside, draws))]
+    for judge, said in (judges or {}).items():
+        by_judge = measured(family, said.over(graded), found.retrieved, {}, draws)
+        parts.append((judge, by_judge.only(decided)))
+    tables = []
+    for judge, made in parts:
+        keys = made.scores.select(KEYS).rows()
+        at = [() if k is None else (("at", str(k)),) for _, _, k in keys]
+        by = [(("judge", judge),) if name in decided else () for name in keys]
+        found_at = [places.get(subset) or place_of(subset) for subset, _, _ in keys]
+        pairs = zip(found_at, by, at, strict=True)
+        tables.append(
+            made.scores.with_columns(
+                setting=column(identity.setting + place.setting + who + k for place, who, k in pairs),
+                dataset=pl.Series([identity.dataset + place.dataset for place in found_at], dtype=pl.String),
+                subset=pl.Series([place.subset for place in found_at], dtype=pl.String),
+            )
+        )
     rows = tidy(
-        scores.with_columns(
+        pl.concat(tables).with_columns(
             label=pl.lit(identity.label),
             model=pl.lit(identity.model),
             method=pl.lit(identity.method),
             supervision=pl.lit(identity.supervision),
-            setting=column(identity.setting + place.setting + k for place, k in zip(found_at, at, strict=True)),
-            dataset=pl.Series([identity.dataset + place.dataset for place in found_at], dtype=pl.String),
-            subset=pl.Series([place.subset for place in found_at], dtype=pl.String),
             dataset_id=pl.lit(identity.dataset_id),
             provenance=pl.lit(identity.provenance),
             stand_in=pl.lit(identity.stand_in),
@@ -192,7 +215,7 @@ def score_cell(
             **{name: pl.lit(count) for name, count in counted(graded).items()},
         )
     )
-    return Scored(rows, made.resamples)
+    return Scored(rows, np.concatenate([made.resamples for _, made in parts]))
 
 
 def tidy(rows: pl.DataFrame) -> pl.DataFrame:

@@ -7,33 +7,29 @@ import io
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from upkeep import inputs
-from upkeep.card_numbers import Read, files_read_once, numbers, places
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, Fingerprint, Manifest, Sealed, Sha256
 from upkeep.errors import UpkeepError
-from upkeep.fields import plain
-from upkeep.files import digest, remove, write_atomically
+from upkeep.files import remove, write_atomically
 from upkeep.grading import counted
+from upkeep.grading.basis import Basis
 from upkeep.grading.dataset_scores import score_dataset
 from upkeep.grading.graded import Graded, graded
-from upkeep.grading.key import GRADED_ON, read_key
-from upkeep.grading.metric_families import code_of, family_of, second_of
+from upkeep.grading.judged import Judged
+from upkeep.grading.judgements import judgements_of
+from upkeep.grading.key import read_key
+from upkeep.grading.metric_families import family_of
 from upkeep.grading.metrics import Family, Second
 from upkeep.grading.resampling import Draws, Floats
-from upkeep.grading.score import SCORE_SCHEMA, Identity, Scored, identify, score_cell
-from upkeep.identity import tree
+from upkeep.grading.score import SCORE_SCHEMA, Scored, score_cell
 from upkeep.integrity import Damaged, Missing, Stale, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.published import Standing, standing
 
 
 class ScoresRecord(Sealed, frozen=True, kw_only=True):
@@ -50,96 +46,6 @@ class ScoresRecord(Sealed, frozen=True, kw_only=True):
     resamples: dict[str, Fingerprint]
     """Cell -> the file of its scores on resamples of the questions."""
     files: dict[str, Fingerprint]
-
-
-@dataclass(frozen=True)
-class Basis:
-    """What the scores of a suite rest on, as it is now."""
-
-    catalog: Catalog
-    suite: str
-
-    @cached_property
-    def cells(self) -> dict[Cell, Standing]:
-        """Every cell of the suite, in its order."""
-        with self.catalog.hashes.at_once():
-            return {cell: standing(self.catalog, cell) for cell in self.catalog.cells(self.catalog.suite(self.suite))}
-
-    @cached_property
-    def datasets(self) -> dict[str, DatasetCard | UpkeepError]:
-        """Every dataset of the suite; of one that is not there or damaged, the reason."""
-        found: dict[str, DatasetCard | UpkeepError] = {}
-        for name in dict.fromkeys(cell.dataset for cell in self.cells):
-            try:
-                found[name] = inputs.dataset(self.catalog, name)
-            except UpkeepError as error:
-                found[name] = error
-        return found
-
-    @property
-    def refused(self) -> dict[str, UpkeepError]:
-        """What is there and does not count, by name."""
-        cells = {str(cell): found.problem for cell, found in self.cells.items()}
-        datasets = {name: found for name, found in self.datasets.items() if not isinstance(found, Missing)}
-        return {name: found for name, found in (datasets | cells).items() if isinstance(found, UpkeepError)}
-
-    @cached_property
-    def printed(self) -> Read:
-        """Gives a file of published numbers, each read once for all datasets."""
-        return files_read_once()
-
-    @cached_property
-    def joined(self) -> list[str]:
-        """Datasets that the suite's papers print the sums of, by their names joined by `+`."""
-        return counted.joined(self.catalog, self.catalog.suite(self.suite).papers, self.printed)
-
-    def made_of(self) -> dict[str, str]:
-        """`ScoresRecord.made_of`."""
-        parts: dict[str, Any] = {name: str(error) for name, error in self.refused.items()}
-        for name, card in self.datasets.items():
-            if isinstance(card, DatasetCard):
-                graded_on = [card.content[part] for part in (*GRADED_ON, "slices", "documents")]
-                parts[name] = [
-                    graded_on,
-                    card.provenance,
-                    plain(self.catalog.dataset(name)),
-                    code_of(self.catalog, name),
-                    numbers(card),
-                    self._printed(name),
-                ]
-        for cell, found in self.cells.items():
-            if found.manifest:
-                parts[str(cell)] = [found.manifest.seal, plain(self.identify(cell))]
-        parts["sums"] = self.joined
-        parts["code"] = tree(self.catalog, "src/upkeep/grading")
-        return {name: digest(part) for name, part in sorted(parts.items())}
-
-    def identify(self, cell: Cell) -> Identity:
-        """What tables call a cell."""
-        card = self.datasets[cell.dataset]
-        return identify(self.catalog, cell, card if isinstance(card, DatasetCard) else None)
-
-    def _printed(self, dataset: str) -> object:
-        """Where its paper prints a dataset's numbers; where they cannot be read, why."""
-        try:
-            return places(self.catalog.dataset(dataset), self.catalog.root / "papers", self.printed)
-        except UpkeepError as error:
-            return str(error)
-
-    def seconds(self, family: Family, cell: Cell) -> dict[Second, tuple[Cell, str]]:
-        """The cells that a cell's metrics set beside it, each with why it cannot be; empty where it can."""
-        named = {second: other for second, _ in family.of_two if (other := second_of(second, cell)) is not None}
-        return {second: (other, self._unfit(cell, other)) for second, other in named.items()}
-
-    def _unfit(self, cell: Cell, other: Cell) -> str:
-        own, found = self.cells[cell].manifest, self.cells.get(other)
-        if found is None:
-            return "not in this suite"
-        if found.manifest is None:
-            return "not run" if found.problem is None else found.problem.problem
-        if own is not None and own.trials != found.manifest.trials:
-            return f"asked {found.manifest.trials} times, and not {own.trials}"
-        return ""
 
 
 @dataclass(frozen=True)
@@ -260,7 +166,9 @@ class _Work:
             lacking = _lacking(family, seconds)
             known_as = self.basis.identify(cell)
             draws = self._draws(cell.dataset)
-            scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts)
+            of = judgements_of(self.basis.catalog, cell.dataset)
+            said = {judge: one for judge, one in self.basis.judged[cell].items() if isinstance(one, Judged)}
+            scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts, of, said)
             rows = scored.rows
             self.resampled[name] = _write_resamples(Layout(self.basis.catalog.results).resamples(cell), scored)
         else:

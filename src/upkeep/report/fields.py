@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from upkeep.errors import UpkeepError
+from upkeep.grading.judgements import WORDS
 from upkeep.grading.settings import SETTING, as_rows, option
 from upkeep.report.reference import COLUMNS
 from upkeep.report.specs import Called, Match, several
@@ -22,6 +23,23 @@ KNOWN = ("dataset_id", *COLUMNS[1:])
 def field(name: str) -> pl.Expr:
     """A field of each row; a setting that it does not have is empty."""
     return option(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else pl.col(name)
+
+
+JUDGE = "judge"
+"""The setting that says who decided a score."""
+
+
+def as_judged(frame: pl.DataFrame, judge: str) -> pl.DataFrame:
+    """Scores of our own without those that another judge decided than the paper's, and without that setting; on
+    stand-ins the answer key's words are the judge."""
+    by, wanted = option(JUDGE), pl.when(pl.col("stand_in") != "").then(pl.lit(WORDS)).otherwise(pl.lit(judge or WORDS))
+    others = pl.element().filter(pl.element().struct.field("key") != JUDGE)
+    return frame.filter((by == "") | (by == wanted)).with_columns(pl.col("setting").list.eval(others))
+
+
+def by_words(frame: pl.DataFrame) -> pl.DataFrame:
+    """Scores of our own that no model decided."""
+    return frame.filter(option(JUDGE).is_in(["", WORDS]))
 
 
 def holds(match: Match, read: Callable[[str], pl.Expr] = field) -> pl.Expr:

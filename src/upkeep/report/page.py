@@ -21,6 +21,8 @@ from upkeep.catalog import CONTROLS, Catalog
 from upkeep.contract import Manifest, Provenance
 from upkeep.errors import UpkeepError
 from upkeep.files import write_atomically
+from upkeep.grading.agreement import agreements, work
+from upkeep.grading.judgements import WORDS
 from upkeep.grading.scores import Scores
 from upkeep.grading.settings import printed
 from upkeep.jobs import Cell
@@ -30,7 +32,7 @@ from upkeep.report import drawing, figures, tables, verdicts, written
 from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
 from upkeep.report.edits import Edit, edited
-from upkeep.report.fields import as_printed
+from upkeep.report.fields import JUDGE, as_judged, as_printed, by_words
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import PaperSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA, Gaps, Printed, beyond, pending
@@ -109,6 +111,7 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
         suite_scores.lacking,
         suite_scores.basis.datasets,
         suite_name,
+        suite_scores.basis.unjudged,
         Printed.of(itertools.chain.from_iterable(references.values())),
     )
     papers = [
@@ -134,6 +137,8 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             controls=controls(cells, scores),
             overview=overview(scores),
             papers=papers,
+            judging=work(suite_scores.basis),
+            agreements=list(agreements(suite_scores.basis)),
             own_text=written.own_text,
             mark=written.mark,
             told=written.told,
@@ -160,7 +165,7 @@ def _paper(
     """Write a paper's tables and figures; what the page shows of it."""
     layout, folder = Layout(catalog.results), catalog.root / "papers" / paper
     table, cells = suite_scores.table, suite_scores.basis.cells
-    scores = as_printed(best_of(table, spec.best) if spec.best else table, spec.called)
+    scores = as_printed(best_of(table, spec.best, spec.judge) if spec.best else table, spec.called)
     more, gaps = _beyond(catalog, cells, known, spec)
     own = _of_paper(catalog, paper, known, scores)
     built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
@@ -171,7 +176,7 @@ def _paper(
     plates = []
     for figure_spec in spec.figures:
         published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
-        figure = figures.build(figure_spec, own, published)
+        figure = figures.build(figure_spec, as_judged(own, spec.judge), published)
         svgs = drawing.write(figure, catalog.results / "figures" / paper)
         plates.append(Plate(figure, *(_inline(svg) if svg else "" for svg in svgs)))
     return Paper(
@@ -181,7 +186,7 @@ def _paper(
         tables=built,
         figures=plates,
         elsewhere=elsewhere,
-        findings=verdicts.findings(folder, scores, suite_scores.resamples),
+        findings=verdicts.findings(folder, scores, suite_scores.resamples, spec.judge),
     )
 
 
@@ -223,7 +228,7 @@ def _environment() -> jinja2.Environment:
 
 def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:
     """Whether the controls score what they must on every dataset of the suite, overall and on every slice."""
-    found = []
+    found, scores = [], by_words(scores)
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         for method in CONTROLS:
             values = scores.filter(
@@ -254,11 +259,11 @@ class Overview:
 
 def overview(scores: pl.DataFrame) -> Overview:
     """Collect the accuracies over all questions, in the order of the scores."""
-    accuracy = scores.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
+    accuracy = by_words(scores).filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
     datasets = accuracy["dataset_id"].unique(maintain_order=True).to_list()
     rows: dict[tuple[str, str, str], list[dict[str, Any] | None]] = {}
     for row in accuracy.iter_rows(named=True):
-        setting = printed(row["setting"], leave_out=[("thinking", "off")])
+        setting = printed(row["setting"], leave_out=[("thinking", "off"), (JUDGE, WORDS)])
         model = tables.model_name(row["model"], trained=row["trained"])
         places = rows.setdefault((row["label"], setting, model), [None] * len(datasets))
         place = datasets.index(row["dataset_id"])

@@ -8,13 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from upkeep.report.fields import PREFIX, agrees, data_of, expanded
+from upkeep.grading.judgements import WORDS
+from upkeep.report.fields import JUDGE, PREFIX, agrees, data_of, expanded
 from upkeep.report.specs import Match, TableSpec, several
 
 Values = dict[str, Any]
 """One row of scores, of published numbers or of waiting cells, with `setting.<key>` for each of its settings, `data`
 (`fields.data_of`) and `place`, its row in the frame."""
 
+JUDGED = f"{PREFIX}{JUDGE}"
 AT = f"{PREFIX}at"
 """The k of a metric at k: no setting of an experiment, so no row of a table lacks one."""
 OF_SCORES = frozenset({"subset", "metric", AT})
@@ -38,16 +40,25 @@ class Selection:
     """The rows and columns of a table that rows of a frame belong to."""
 
     def __init__(
-        self, spec: TableSpec, columns: Sequence[Match], stand_in: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        spec: TableSpec,
+        columns: Sequence[Match],
+        stand_in: Mapping[str, Mapping[str, str]] | None = None,
+        judge: str = WORDS,
     ) -> None:
         """
         Args:
             columns: what each of the table's columns asks for, besides `spec.where`.
             stand_in: field -> value on a stand-in -> the published value that it is read as.
+            judge: who judged the published numbers, where columns do not say it.
         """
         self._spec = spec
         self._columns = [spec.where | column for column in columns]
         self._stand_in = stand_in or {}
+        if not any(JUDGED in column for column in self._columns):
+            # What no judge decides has no such setting.
+            self._columns = [column | {JUDGED: ["", judge]} for column in self._columns]
+            self._stand_in = {**self._stand_in, JUDGED: {WORDS: judge}}
         self._allowed: dict[str, set[str]] = {}
         for column in self._columns:
             for name, wanted in column.items():

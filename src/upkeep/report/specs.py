@@ -159,6 +159,9 @@ class PaperSpec(Record, frozen=True, kw_only=True):
     """Applied one after the other (`report.fields.as_printed`)."""
     stand_in: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """Field -> value on a stand-in -> the published value that it stands for."""
+    judge: str = ""
+    """The model that judged the responses behind the paper's numbers. A score of ours that a judge decides stands
+    beside them only if that one did; on a stand-in, the one by the answer key's words does."""
     best: Match | None = None
     """Of cells that tables call the same (they differ in their learning rate), the one with the highest of this score
     is the one that is shown."""

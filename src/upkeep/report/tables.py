@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
+from upkeep.grading.judgements import WORDS
 from upkeep.grading.settings import option, printed
 from upkeep.report.comparing import UNRUN, State, compare, incomparable
 from upkeep.report.fields import REBUILD, agrees, check, expanded, holds
@@ -142,7 +143,7 @@ def build(
     columns = [_merged(combination) for combination in itertools.product(*(axis.items() for axis in spec.columns))]
     fields = {*spec.where, *spec.rows, *(name for _, match in columns for name in match), *(s.field for s in spec.stub)}
     check(sorted(fields | {name for one in spec.unfilled for name in one.match}), f"tables.yaml, {spec.id}")
-    selection = Selection(spec, [match for _, match in columns], paper.stand_in)
+    selection = Selection(spec, [match for _, match in columns], paper.stand_in, paper.judge or WORDS)
     rows: dict[Entry, _Draft] = {}
     published = reference.with_columns(
         dataset_id="dataset", provenance=pl.lit("release"), stand_in=pl.lit(""), trained=pl.lit(value=True)

@@ -17,8 +17,10 @@ import numpy as np
 import polars as pl
 
 from upkeep.grading.resampling import RESAMPLES, Floats
+from upkeep.grading.settings import option
 from upkeep.report.claims import Case, Check, Claim, Needs, Verdict, printed, published, read_claims
 from upkeep.report.deciding import decided
+from upkeep.report.fields import JUDGE, as_judged
 from upkeep.report.view import COLUMNS, View, same
 
 KEY = ("model", "method", "supervision", "dataset", "subset", "metric")
@@ -51,27 +53,32 @@ class Finding:
     own: Judged
 
 
-def findings(folder: Path, scores: pl.DataFrame, resamples: Resamples) -> list[Finding]:
-    """Every claim of a paper's folder, on its published numbers and on our scores."""
+def findings(folder: Path, scores: pl.DataFrame, resamples: Resamples, by: str = "") -> list[Finding]:
+    """Every claim of a paper's folder, on its published numbers and on our scores; `by` judged the former."""
     claims = read_claims(folder)
-    known, own = published(folder, claims), judge(folder, claims, scores, resamples)
+    known, own = published(folder, claims), judge(folder, claims, scores, resamples, by)
     return [Finding(claim, known[claim.id], own[claim.id]) for claim in claims]
 
 
-def judge(folder: Path, claims: Iterable[Claim], scores: pl.DataFrame, resamples: Resamples) -> dict[str, Judged]:
+def judge(
+    folder: Path, claims: Iterable[Claim], scores: pl.DataFrame, resamples: Resamples, by: str = ""
+) -> dict[str, Judged]:
     """Every claim of a paper on scores of our own, by claim id.
 
     Args:
         folder: the paper's.
         scores: `grading.score.SCORE_SCHEMA`.
+        by: the model that judged the responses behind the published numbers; of our scores that a judge decides those
+            count that it decided, on stand-ins those by the answer key's words. Where the tables of a check name
+            judges, theirs count.
     """
     scores = scores.with_columns(place=pl.int_range(pl.len()).over("cell"))
     trained = scores.filter("trained")
     release, rebuild = (
-        _Source(folder, trained.filter(pl.col("provenance") == provenance), resamples)
+        _Source(folder, trained.filter(pl.col("provenance") == provenance), resamples, by)
         for provenance in ("release", "rebuild")
     )
-    stand_in = _Source(None, scores.filter(pl.col("provenance") == "stand_in"), resamples)
+    stand_in = _Source(None, scores.filter(pl.col("provenance") == "stand_in"), resamples, by)
     judged = {}
     for claim in claims:
         others = {"release": release.of_others(claim), "rebuild": rebuild.of_others(claim)}
@@ -91,8 +98,8 @@ class _Source:
         folder: the paper's whose printed runs count; None where all runs do.
     """
 
-    def __init__(self, folder: Path | None, scores: pl.DataFrame, resamples: Resamples) -> None:
-        self._folder, self._scores, self._resamples = folder, scores, resamples
+    def __init__(self, folder: Path | None, scores: pl.DataFrame, resamples: Resamples, by: str) -> None:
+        self._folder, self._all, self._resamples, self._by = folder, scores, resamples, by
         self._seen: dict[tuple[str, ...], tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]] = {}
         self._views: dict[object, View] = {}
 
@@ -128,19 +135,21 @@ class _Source:
         """Published numbers, scores of ours of the runs that they print, and our others. Without numbers, or without a
         paper, all of ours are the former."""
         if tables not in self._seen:
-            numbers = printed(self._folder, tables) if self._folder else self._scores.clear()
+            numbers = printed(self._folder, tables) if self._folder else self._all.clear()
+            judges = numbers.select(option(JUDGE)).to_series().unique().to_list()
+            scores = self._all if any(judges) else as_judged(self._all, self._by)
             if numbers.is_empty():
-                self._seen[tables] = numbers, self._scores, self._scores.clear()
+                self._seen[tables] = numbers, scores, scores.clear()
             else:
                 known = _by_key(numbers)
                 is_printed = pl.Series(
                     [
                         any(map(_agree(row[-1]), known.get(row[:-1], ())))
-                        for row in self._scores.select(*KEY, "setting").rows()
+                        for row in scores.select(*KEY, "setting").rows()
                     ],
                     dtype=pl.Boolean,
                 )
-                self._seen[tables] = numbers, self._scores.filter(is_printed), self._scores.filter(~is_printed)
+                self._seen[tables] = numbers, scores.filter(is_printed), scores.filter(~is_printed)
         return self._seen[tables]
 
     def _cases(self, claim: Claim, check: Check, scores: pl.DataFrame, of: object) -> dict[str, _Counted]:

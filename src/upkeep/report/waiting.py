@@ -20,6 +20,7 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import command_of
 from upkeep.report.comparing import NO_DATASET, NOT_RUN
+from upkeep.report.fields import JUDGE
 from upkeep.report.specs import Called, several
 from upkeep.text import printable, short
 
@@ -88,6 +89,7 @@ def pending(
     lacking: Mapping[str, Mapping[str, str]],
     datasets: Mapping[str, DatasetCard | UpkeepError],
     suite: str = "",
+    unjudged: Mapping[Cell, Mapping[str, str]] | None = None,
     printed: Printed | None = None,
 ) -> pl.DataFrame:
     """The cells that have no scores, or not all, with the reason of each (PENDING_SCHEMA).
@@ -97,6 +99,7 @@ def pending(
         lacking: cell -> metric -> why it has no score.
         datasets: the card of each dataset that is there.
         suite: whose cells they are; where it is said, the command is the one that runs it.
+        unjudged: cell -> judge that has not judged it -> why.
         printed: what the published numbers are called.
     """
     scored = set(scores["cell"])
@@ -106,7 +109,11 @@ def pending(
         if str(cell) not in scored:
             reasons = {"": _reason(catalog, cell, refused.get(str(cell)) or refused.get(cell.dataset))}
         command = f"./upkeep run {suite}" if suite else command_of(cell)
-        rows += _rows(catalog, cell, reasons, command, datasets.get(cell.dataset), printed or Printed())
+        card, known = datasets.get(cell.dataset), printed or Printed()
+        rows += _rows(catalog, cell, reasons, command, card, known)
+        for judge, reason in (unjudged or {}).get(cell, {}).items():
+            told = {"": f"not judged by {judge}: {reason}"}
+            rows += _rows(catalog, cell, told, f"./upkeep judge {suite}".rstrip(), card, known, ((JUDGE, judge),))
     return pl.DataFrame(rows, schema=PENDING_SCHEMA)
 
 
@@ -117,6 +124,7 @@ def _rows(
     command: str,
     card: DatasetCard | UpkeepError | None,
     printed: Printed,
+    by: Pairs = (),
 ) -> Iterator[dict[str, object]]:
     if not reasons:
         return
@@ -124,7 +132,7 @@ def _rows(
     known = {name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)}
     for dataset, setting in _called(catalog, cell.dataset, identity.dataset, card, printed):
         named = known | {"dataset": dataset, "cell": str(cell), "aside": bool(setting)}
-        named["setting"] = as_rows((*identity.setting, *setting))
+        named["setting"] = as_rows((*identity.setting, *setting, *by))
         for metric, reason in reasons.items():
             yield named | {"lacks": metric, "reason": reason, "command": command}
 

@@ -1,0 +1,153 @@
+"""What the scores of a suite rest on: its cells, their datasets, and what judges said of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from upkeep import inputs
+from upkeep.card_numbers import Read, files_read_once, numbers, places
+from upkeep.catalog import Catalog
+from upkeep.contract import DatasetCard
+from upkeep.errors import UpkeepError
+from upkeep.fields import plain
+from upkeep.files import digest
+from upkeep.grading import counted
+from upkeep.grading.judged import Judged, has_say, judged
+from upkeep.grading.judgements import judgements_of
+from upkeep.grading.key import GRADED_ON
+from upkeep.grading.metric_families import code_of, second_of
+from upkeep.grading.metrics import Family, Second
+from upkeep.grading.score import Identity, identify
+from upkeep.identity import tree
+from upkeep.integrity import Missing
+from upkeep.jobs import Cell
+from upkeep.judges import judges_by_cell
+from upkeep.published import Standing, standing
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What the scores of a suite rest on, as it is now."""
+
+    catalog: Catalog
+    suite: str
+
+    @cached_property
+    def cells(self) -> dict[Cell, Standing]:
+        """Every cell of the suite, in its order."""
+        with self.catalog.hashes.at_once():
+            return {cell: standing(self.catalog, cell) for cell in self.catalog.cells(self.catalog.suite(self.suite))}
+
+    @cached_property
+    def datasets(self) -> dict[str, DatasetCard | UpkeepError]:
+        """Every dataset of the suite; of one that is not there or damaged, the reason."""
+        found: dict[str, DatasetCard | UpkeepError] = {}
+        for name in dict.fromkeys(cell.dataset for cell in self.cells):
+            try:
+                found[name] = inputs.dataset(self.catalog, name)
+            except UpkeepError as error:
+                found[name] = error
+        return found
+
+    @cached_property
+    def judges(self) -> dict[Cell, list[str]]:
+        """The models that judge each cell."""
+        return judges_by_cell(self.catalog, self.catalog.suite(self.suite))
+
+    @cached_property
+    def judged(self) -> dict[Cell, dict[str, Judged | UpkeepError]]:
+        """What each judge that has a say said of each cell that counts, or why nothing."""
+        found: dict[Cell, dict[str, Judged | UpkeepError]] = {}
+        for cell, one in self.cells.items():
+            found[cell] = {}
+            for judge in self.judges[cell] if one.manifest is not None else ():
+                try:
+                    if one.manifest is not None and has_say(self.catalog, cell, judge):
+                        found[cell][judge] = judged(self.catalog, cell, judge, one.manifest)
+                except UpkeepError as error:
+                    found[cell][judge] = error
+        return found
+
+    @property
+    def unjudged(self) -> dict[Cell, dict[str, str]]:
+        """What judges have not judged: cell -> judge -> why."""
+        found = {
+            c: {j: e.problem for j, e in said.items() if isinstance(e, UpkeepError)} for c, said in self.judged.items()
+        }
+        return {cell: reasons for cell, reasons in found.items() if reasons}
+
+    @property
+    def refused(self) -> dict[str, UpkeepError]:
+        """What is there and does not count, by name."""
+        cells = {str(cell): found.problem for cell, found in self.cells.items()}
+        datasets = {name: found for name, found in self.datasets.items() if not isinstance(found, Missing)}
+        return {name: found for name, found in (datasets | cells).items() if isinstance(found, UpkeepError)}
+
+    @cached_property
+    def printed(self) -> Read:
+        """Gives a file of published numbers, each read once for all datasets."""
+        return files_read_once()
+
+    @cached_property
+    def joined(self) -> list[str]:
+        """Datasets that the suite's papers print the sums of, by their names joined by `+`."""
+        return counted.joined(self.catalog, self.catalog.suite(self.suite).papers, self.printed)
+
+    def made_of(self) -> dict[str, str]:
+        """`ScoresRecord.made_of`."""
+        parts: dict[str, Any] = {name: str(error) for name, error in self.refused.items()}
+        for name, card in self.datasets.items():
+            if isinstance(card, DatasetCard):
+                graded_on = [card.content[part] for part in (*GRADED_ON, "slices", "documents")]
+                parts[name] = [
+                    graded_on,
+                    card.provenance,
+                    plain(self.catalog.dataset(name)),
+                    code_of(self.catalog, name),
+                    self._judgements(name),
+                    numbers(card),
+                    self._printed(name),
+                ]
+        for cell, found in self.cells.items():
+            if found.manifest:
+                said = {name: getattr(one, "seal", "") for name, one in self.judged[cell].items()}
+                parts[str(cell)] = [found.manifest.seal, plain(self.identify(cell)), *([said] if said else [])]
+        parts["sums"] = self.joined
+        parts["code"] = tree(self.catalog, "src/upkeep/grading")
+        return {name: digest(part) for name, part in sorted(parts.items())}
+
+    def identify(self, cell: Cell) -> Identity:
+        """What tables call a cell."""
+        card = self.datasets[cell.dataset]
+        return identify(self.catalog, cell, card if isinstance(card, DatasetCard) else None)
+
+    def _judgements(self, dataset: str) -> object:
+        """How a dataset's responses are judged; where that cannot be read, why."""
+        try:
+            return plain(judgements_of(self.catalog, dataset).of)
+        except UpkeepError as error:
+            return str(error)
+
+    def _printed(self, dataset: str) -> object:
+        """Where its paper prints a dataset's numbers; where they cannot be read, why."""
+        try:
+            return places(self.catalog.dataset(dataset), self.catalog.root / "papers", self.printed)
+        except UpkeepError as error:
+            return str(error)
+
+    def seconds(self, family: Family, cell: Cell) -> dict[Second, tuple[Cell, str]]:
+        """The cells that a cell's metrics set beside it, each with why it cannot be; empty where it can."""
+        named = {second: other for second, _ in family.of_two if (other := second_of(second, cell)) is not None}
+        return {second: (other, self._unfit(cell, other)) for second, other in named.items()}
+
+    def _unfit(self, cell: Cell, other: Cell) -> str:
+        own, found = self.cells[cell].manifest, self.cells.get(other)
+        if found is None:
+            return "not in this suite"
+        if found.manifest is None:
+            return "not run" if found.problem is None else found.problem.problem
+        if own is not None and own.trials != found.manifest.trials:
+            return f"asked {found.manifest.trials} times, and not {own.trials}"
+        return ""

@@ -1,0 +1,45 @@
+"""Which models judge responses in a suite."""
+
+from __future__ import annotations
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Suite
+from upkeep.errors import UpkeepError
+from upkeep.jobs import Cell
+
+NOBODY = "none"
+"""What a user says in place of a judge for no judge at all."""
+
+
+def judges_by_cell(catalog: Catalog, suite: Suite) -> dict[Cell, list[str]]:
+    """The models that judge each cell of a suite: those of its file, or the one that the user has judge in their place.
+
+    Raises:
+        UpkeepError: one is not there, or generates no text.
+    """
+    found: dict[Cell, list[str]] = {}
+    for choice in suite.cells:
+        named = suite.judges if choice.judges is None else choice.judges
+        if (chosen := catalog.config.judge) is not None:
+            named = [] if chosen == NOBODY else [chosen]
+        for cell in catalog.cells_of(choice):
+            judges = found.setdefault(cell, [])
+            judges += [judge for judge in dict.fromkeys(named) if judge not in judges]
+    for judge in _each(found):
+        if (role := catalog.model(judge).role) != "generator":
+            raise UpkeepError(f"{judge!r} is an {role}", where="judges", expected="a model that generates text")
+    return found
+
+
+def judges_of(catalog: Catalog, suite: Suite) -> list[str]:
+    """All models that judge in a suite; raises as `judges_by_cell`."""
+    return list(_each(judges_by_cell(catalog, suite)))
+
+
+def _each(by_cell: dict[Cell, list[str]]) -> dict[str, None]:
+    return dict.fromkeys(judge for judges in by_cell.values() for judge in judges)
+
+
+def is_itself(catalog: Catalog, judge: str, model: str) -> bool:
+    """Whether a judge is of the card of the model that it would judge: another preset, or what it was trained from."""
+    return model != NOBODY and catalog.model_card(judge) == catalog.model_card(model)

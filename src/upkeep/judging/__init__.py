@@ -1,0 +1,1 @@
+"""Judges at work: models that are asked whether responses are right."""

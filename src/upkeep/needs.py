@@ -1,0 +1,36 @@
+"""What the jobs of a suite ask their machines for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from upkeep.contract import ModelSpec, Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a job of the workflow asks its machine for."""
+
+    threads: int
+    mem_mb: int
+    minutes: int
+    """An upper bound: of every cell, one after the other."""
+    gpus: int
+    """On each node."""
+    nodes: int
+    gpu_type: str | None
+    constraint: str | None
+
+    @classmethod
+    def of_model(cls, spec: ModelSpec) -> Needs:
+        """Of a job that is its model's alone."""
+        own = spec.resources or Resources()
+        return cls(
+            threads=own.cpus,
+            mem_mb=1024 * own.memory_gb,
+            minutes=own.minutes,
+            gpus=spec.gpus,
+            nodes=spec.nodes,
+            gpu_type=own.gpu_type,
+            constraint=own.constraint,
+        )
