@@ -584,7 +584,7 @@ def planned(root: Path, model: str, found: Tally, **assumptions: Any) -> Plan:
     catalog = suite(root, "estimate", which)
     told = read_yaml(root / "config" / "gpus.yaml", Assumptions)
     told = msgspec.structs.replace(told, **assumptions)
-    return Estimate(catalog, told, None, {which: "cell"}, {which: found}, {}, {}).plan("estimate")
+    return Estimate(catalog, told, None, {which: "cell"}, {which: found}, {}, {}, {}).plan("estimate")
 
 
 TALLY = Tally(

@@ -19,8 +19,10 @@ from upkeep.catalog import Catalog
 from upkeep.cell.lockstep import call_seed
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
+from upkeep.files import folders_with
 from upkeep.gateway.calls import Call, Calls
 from upkeep.grading.graded import graded
+from upkeep.grading.judged import judged
 from upkeep.grading.key import read_key
 from upkeep.integrity import Missing, verify_folder
 from upkeep.jobs import Cell
@@ -82,7 +84,7 @@ class Shown:
         key = read_key(catalog, cell.dataset).after(manifest.cutoff)
         verdicts = graded(catalog, cell, manifest, key).with_key(key, manifest.trials)
         gold = pl.read_parquet(layout.dataset(cell.dataset) / "gold.parquet")
-        return cls(catalog, cell, manifest, stale, verdicts.with_columns(verdict=_VERDICT), gold)
+        return cls(catalog, cell, manifest, stale, verdicts.with_columns(said="verdict", verdict=_VERDICT), gold)
 
     @property
     def name(self) -> str:
@@ -187,8 +189,29 @@ def one(cell: Shown, probe: str, trial: int, *, full: bool) -> Iterator[str]:
     for document in gold["evidence"]:
         at = f"retrieved, rank {found[document]}" if document in found else "not retrieved" if found else ""
         yield f"  evidence  {_plain(document)}  {at}".rstrip()
+    yield from _judges(cell, probe, trial)
     yield ""
     yield f"VERDICT: {graded['verdict']}"
+
+
+def _judges(cell: Shown, probe: str, trial: int) -> Iterator[str]:
+    """What judges said of the response, whatever suite they judge in."""
+    folder = Layout(cell.catalog.results).results / "judged"
+    lines = []
+    for judge in folders_with(folder, str(cell.cell)):
+        try:
+            rows = judged(cell.catalog, cell.cell, judge, cell.manifest).rows
+        except UpkeepError as error:
+            lines.append(f"  {judge}: {_plain(error.problem)}")
+            continue
+        here = rows.filter((pl.col("probe_id") == probe) & (pl.col("trial") == trial))
+        for decides, word, meaning in here.select("decides", "verdict", "meaning").iter_rows():
+            told = meaning or "not asked: the answer key's words stand"
+            lines.append(f"  {judge}, {decides}: {told}" + (f" ({_plain(word)})" if word else ""))
+    if lines:
+        yield ""
+        yield "JUDGES"
+        yield from lines
 
 
 def _question(asked: dict[str, Any], graded: dict[str, Any]) -> Iterator[str]:
@@ -230,6 +253,8 @@ def _read(prediction: Prediction, graded: dict[str, Any], *, full: bool) -> Iter
         yield from _quoted(prediction.error, None if full else PART)
         return
     yield f"  {PARSES[graded['parse']]}"
+    if graded["said"] is not None:
+        yield f"  decided by a rule on its words (judges.yaml): {_plain(graded['said'])}"
     if graded["answer"] is not None:
         yield from _quoted(graded["answer"], None if full else PART)
 

@@ -34,10 +34,10 @@ NONE = Amounts(**dict.fromkeys(AMOUNTS, 0.0))
 
 
 class JobPlan(Record, frozen=True, kw_only=True):
-    """One cell or training."""
+    """One cell or training, or what a judge does on a dataset."""
 
     job: str
-    kind: Literal["cell", "training"]
+    kind: Literal["cell", "training", "judging"]
     model: str
     plan: Amounts
     counted: str

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Manifest, ModelSpec
+from upkeep.contract import EngineSettings, Manifest, ModelSpec
 from upkeep.identity import describe
 from upkeep.jobs import Cell, Job
 from upkeep.machine.clock import now
@@ -20,6 +20,7 @@ from upkeep.operations.plan.counts.counting import tally
 from upkeep.operations.plan.counts.dataset import Say
 from upkeep.operations.plan.counts.tally import Tally, with_arrivals
 from upkeep.operations.plan.disk import on_disk
+from upkeep.operations.plan.judging import judgings
 from upkeep.operations.plan.roofline import gpu_hours, start_s
 from upkeep.operations.plan.taken import read_manifest, speeds, took
 from upkeep.serving.counting.records import Assumed
@@ -50,6 +51,7 @@ def make_plan(catalog: Catalog, suite: str, options: Options | None = None, say:
         with_arrivals(tally(catalog, asking, assumed, say)),
         {job: found for job in jobs if (found := read_manifest(catalog, job)) is not None},
         speeds(catalog),
+        judgings(catalog, suite, assumed),
     ).plan(suite)
 
 
@@ -78,6 +80,8 @@ class Estimate:
     """Of the jobs that are complete."""
     speeds: Mapping[str, float]
     """Model -> tokens a second, where it is known."""
+    judgings: Mapping[tuple[str, str], Tally]
+    """(judge, dataset) -> what it is asked."""
 
     def plan(self, suite: str) -> Plan:
         """The plan of the suite of this name."""
@@ -87,6 +91,7 @@ class Estimate:
             for model, jobs in on_engine.items()
         }
         plans = [self._job(job, kind, starts.get(job.model, 0.0)) for job, kind in self.jobs.items()]
+        plans += [self._judging(judge, dataset, found) for (judge, dataset), found in self.judgings.items()]
         models = [sum_of(m, [p for p in plans if p.model == m]) for m in dict.fromkeys(p.model for p in plans)]
         return Plan(
             suite=suite,
@@ -106,14 +111,37 @@ class Estimate:
             return self._training(job, actual)
         if job.model == "none":
             return JobPlan(job=str(job), kind=kind, model=job.model, plan=NONE, counted="no model", actual=actual)
-        found, spec, unknown = self.tallies[job], self.catalog.spec(job.model), list[str]()
+        found, in_flight = self.tallies[job], describe(self.catalog, job, 1).engine.max_in_flight
+        plan, unknown = self._amounts(job.model, found, in_flight, start)
         if found.unknown is not None:
-            reason = f"requests: {found.unknown}"
-            concerned = [*TOKENS, *_spent(spec)]
-            plan = msgspec.structs.replace(NONE, **dict.fromkeys(concerned))
             return JobPlan(
-                job=str(job), kind=kind, model=job.model, plan=plan, counted="", unknown=[reason], actual=actual
+                job=str(job), kind=kind, model=job.model, plan=plan, counted="", unknown=unknown, actual=actual
             )
+        if writer := self.catalog.asked(job).get("writer"):
+            unknown.append(f"requests to its writer {writer}: they are not counted")
+        counted = "whole" if found.counted == found.records else f"{found.counted:,} of {found.records:,}"
+        if found.failed:
+            counted += f", {found.failed:.0%} of these failed"
+        return JobPlan(
+            job=str(job), kind=kind, model=job.model, plan=plan, counted=counted, unknown=unknown, actual=actual
+        )
+
+    def _judging(self, judge: str, dataset: str, found: Tally) -> JobPlan:
+        """What a judge does on a dataset; beside a batch of cells its engine is started once more."""
+        spec, in_flight = self.catalog.model(judge), EngineSettings(name="none").max_in_flight
+        start = start_s(spec, 1, self.catalog.config.cells_per_job, self.assumptions)
+        plan, unknown = self._amounts(judge, found, in_flight, start)
+        counted = "" if found.unknown is not None else "at most, replies assumed"
+        return JobPlan(
+            job=f"{judge} on {dataset}", kind="judging", model=judge, plan=plan, counted=counted, unknown=unknown
+        )
+
+    def _amounts(self, model: str, found: Tally, in_flight: int, start: float) -> tuple[Amounts, list[str]]:
+        """What a model's requests take, and what of it is not known."""
+        spec, unknown = self.catalog.spec(model), list[str]()
+        if found.unknown is not None:
+            concerned = [*TOKENS, *_spent(spec)]
+            return msgspec.structs.replace(NONE, **dict.fromkeys(concerned)), [f"requests: {found.unknown}"]
         plan = msgspec.structs.replace(
             NONE,
             requests=found.requests,
@@ -125,24 +153,16 @@ class Estimate:
             money = dollars(spec, found)
             plan = msgspec.structs.replace(plan, usd=money[0], usd_at_most=money[1])
         elif spec.gpus:
-            in_flight = describe(self.catalog, job, 1).engine.max_in_flight
-            card, gpu = self.catalog.model_card(job.model), self._gpu_of(spec)
+            card, gpu = self.catalog.model_card(model), self._gpu_of(spec)
             hours, why = gpu_hours(spec, card, found, gpu, in_flight, start, self.assumptions)
             plan = msgspec.structs.replace(plan, gpu_hours=hours)
             unknown += [f"GPU-hours: {why}"] * (hours is None)
         else:
-            speed = self.speeds.get(job.model)
+            speed = self.speeds.get(model)
             hours = (found.computed + found.output) / speed / 3600 if speed else None
             plan = msgspec.structs.replace(plan, cpu_hours=hours)
             unknown += ["CPU-hours: no cell of this model has been run here yet"] * (hours is None)
-        if writer := self.catalog.asked(job).get("writer"):
-            unknown.append(f"requests to its writer {writer}: they are not counted")
-        counted = "whole" if found.counted == found.records else f"{found.counted:,} of {found.records:,}"
-        if found.failed:
-            counted += f", {found.failed:.0%} of these failed"
-        return JobPlan(
-            job=str(job), kind=kind, model=job.model, plan=plan, counted=counted, unknown=unknown, actual=actual
-        )
+        return plan, unknown
 
     def _training(self, job: Job, actual: Amounts | None) -> JobPlan:
         """A training asks nothing; how long it takes is known from an earlier one alone."""
