@@ -7,13 +7,15 @@ itself share one. `docs/hostile.md` holds what is found here; a test compares th
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -203,9 +205,8 @@ class Driver:
         return line.rstrip("\n")
 
 
-@pytest.fixture(scope="module")
-def host(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    runtime: str = request.param
+@contextlib.contextmanager
+def driver(request: pytest.FixtureRequest, runtime: str) -> Iterator[Driver]:
     folder = Path(tempfile.mkdtemp(prefix="upkeep-hostile-"))  # not in pytest's, which its user alone can enter
     folder.chmod(0o755)
     # The folder's name marks all processes of these cells; see `Repository._left`.
@@ -230,6 +231,18 @@ def host(request: pytest.FixtureRequest) -> Iterator[Driver]:
         remove_tree(folder)
 
 
+@pytest.fixture(scope="module")
+def host_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Driver]]:
+    """One host for all attacks of a runtime, made when the first of them comes."""
+    with contextlib.ExitStack() as until_the_end:
+
+        @functools.cache
+        def made(runtime: str) -> Driver:
+            return until_the_end.enter_context(driver(request, runtime))
+
+        yield made
+
+
 def test_every_attack_is_tried() -> None:
     assert set(CASES) | KNOWN_HARMLESS == set(ATTACKS)
     assert {CASES[attack].outcome for attack in TOGETHER} == {"stopped"}
@@ -243,9 +256,9 @@ TRIALS = [
 ]
 
 
-@pytest.mark.parametrize(("host", "attack"), TRIALS, indirect=["host"], scope="module")
-def test_attack(host: Driver, attack: str) -> None:
-    case = CASES[attack]
+@pytest.mark.parametrize(("runtime", "attack"), TRIALS)
+def test_attack(host_of: Callable[[str], Driver], runtime: str, attack: str) -> None:
+    host, case = host_of(runtime), CASES[attack]
     expected = case.process if host.runtime == "process" else case.outcome
     trial = host.trial(attack)
     told = f"{trial}"
