@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import os
@@ -212,6 +213,7 @@ def _beyond(catalog: Catalog, cells: Iterable[Cell], known: Printed, spec: Paper
         return pl.DataFrame(schema=PENDING_SCHEMA), {}
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("upkeep.report"),

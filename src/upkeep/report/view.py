@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 
@@ -20,8 +21,14 @@ _MOST = 1_000_000
 """Rows of scores that are held for one query."""
 
 
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """In memory, empty: what a view makes is temporary, of its connection. To start one takes longer than most queries."""
+    return duckdb.connect(":memory:", config={"enable_external_access": "false", "threads": "1"})
+
+
 class View:
-    """A DuckDB database in memory with the view `scores` and the macro `opt`; it reaches no file and no network.
+    """A connection to DuckDB with the view `scores` and the macro `opt`; it reaches no file and no network.
 
     Args:
         numbers: the columns of COLUMNS, with `setting` as pairs (`grading.settings.SETTING`).
@@ -29,7 +36,7 @@ class View:
 
     def __init__(self, numbers: pl.DataFrame) -> None:
         self.values: Floats = numbers["value"].cast(pl.Float64).to_numpy()
-        self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false", "threads": "1"})
+        self._connection = _database().cursor()
         given = {
             name: numbers[name].cast(pl.Float64 if name == "value" else pl.String).to_list()
             for name in COLUMNS
@@ -41,12 +48,12 @@ class View:
         kinds = {"value": "DOUBLE[]", "keys": "VARCHAR[][]", "values": "VARCHAR[][]"}
         unnested = ", ".join(f'unnest(?::{kinds.get(name, "VARCHAR[]")}) AS "{name}"' for name in given)
         self._connection.execute(
-            f'CREATE TABLE given AS SELECT * EXCLUDE (keys, "values"), map(keys, "values") AS setting, '
+            f'CREATE TEMP TABLE given AS SELECT * EXCLUDE (keys, "values"), map(keys, "values") AS setting, '
             f"row_number() OVER () - 1 AS place FROM (SELECT {unnested})",
             list(given.values()),
         )
-        self._connection.execute("CREATE VIEW scores AS SELECT * EXCLUDE (place) FROM given")
-        self._connection.execute("CREATE MACRO opt(setting, name) AS coalesce(setting[name], '')")
+        self._connection.execute("CREATE TEMP VIEW scores AS SELECT * EXCLUDE (place) FROM given")
+        self._connection.execute("CREATE TEMP MACRO opt(setting, name) AS coalesce(setting[name], '')")
 
     def __enter__(self) -> View:
         return self
