@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from upkeep.machine.lifeline import followed
 
 def main() -> None:
     """Run one command; what the user can put right is printed without a traceback."""
-    parser = _parser()
+    parser = _parser(os.environ.get("UPKEEP_ROOT", "."))
     arguments, rest = parser.parse_known_args()
     if arguments.run is developing.test:
         arguments.rest = rest
@@ -41,12 +42,12 @@ def main() -> None:
     sys.exit(code)
 
 
-def _parser() -> argparse.ArgumentParser:
+@functools.cache
+def _parser(root: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="upkeep", description="Do language models keep up with changing knowledge? Every baseline of five papers."
     )
-    root = Path(os.environ.get("UPKEEP_ROOT", "."))
-    parser.add_argument("--root", type=Path, default=root, help=argparse.SUPPRESS)
+    parser.add_argument("--root", type=Path, default=Path(root), help=argparse.SUPPRESS)
     parser.add_argument("--config", type=Path, help="your own configuration file, over config/config.yaml")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
