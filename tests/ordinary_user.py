@@ -150,7 +150,9 @@ def _venv() -> Path:
         done = subprocess.run([venv / "bin" / "pip", "install", *options], capture_output=True, text=True)
         assert not done.returncode, done.stderr
         # pip compiles on one core. Templates that some packages carry are no Python, and stay as they are.
-        subprocess.run([venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", venv / "lib"], capture_output=True)
+        subprocess.run(
+            [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", venv / "lib"], capture_output=True
+        )
         shutil.copy(lock, stamp)
     return venv
 

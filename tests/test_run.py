@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conftest import CACHE, copy_repository
+from conftest import CACHE, copy_repository, keep_one_figure
 from upkeep.contract import Manifest
 from upkeep.files import locked
 
@@ -37,6 +37,7 @@ class Finished:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     root = copy_repository(tmp_path_factory.mktemp("run"))
     (root / "config" / "suites" / "controls.yaml").write_text(SUITE)
+    keep_one_figure(root, "oaks")
     return Finished(root, run(root))
 
 

@@ -23,7 +23,7 @@ _MOST = 1_000_000
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """In memory, empty: what a view makes is temporary, of its connection. To start one takes longer than most queries."""
+    """In memory, empty: what a view makes is temporary, of its connection. To start one takes longer than a query."""
     return duckdb.connect(":memory:", config={"enable_external_access": "false", "threads": "1"})
 
 
