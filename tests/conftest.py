@@ -244,6 +244,32 @@ def copy_repository(folder: Path) -> Path:
     return copy
 
 
+SMALLER = {
+    "oaks_babi": {"streams": (4, 2), "chunks": (10, 5), "questions": (32, 16)},
+    "oaks_novel": {"streams": (4, 2), "chunks": (10, 6)},
+}
+
+
+def make_smaller(root: Path) -> None:
+    """Make `oaks_babi_mini` and `oaks_novel_mini` of a copy a quarter of what they are, two streams each (of the former
+    80 probes on 10 documents): for tests whose cells ask a model, of claims that hold for any number of probes."""
+    for family, changes in SMALLER.items():
+        card = root / "datasets" / family / "dataset.yaml"
+        spec = yaml.safe_load(card.read_text())
+        options = spec["variants"]["mini"]["options"]
+        for name, (before, after) in changes.items():
+            assert options[name] == before
+            options[name] = after
+        card.write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
+def keep_one_figure(root: Path, paper: str) -> None:
+    """Of a copy's paper: all of them take half of a report's time."""
+    tables = root / "papers" / paper / "tables.yaml"
+    spec = yaml.safe_load(tables.read_text())
+    tables.write_text(yaml.safe_dump(spec | {"figures": spec["figures"][:1]}, sort_keys=False))
+
+
 def spec_of(name: str) -> dict[str, Any]:
     """The fields of one of the suite's datasets, to be changed and put into a repository."""
     spec: dict[str, Any] = msgspec.to_builtins(Catalog(ROOT).dataset(name))
