@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from conftest import CACHE, copy_repository
+from conftest import CACHE, copy_repository, make_smaller
 from test_record import repeated
 from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
@@ -45,6 +45,7 @@ CELLS = [CLOSED, SEARCHED, RECALLED]
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a suite of three cells that have been run, on an engine of the suite's."""
     root = copy_repository(tmp_path_factory.mktemp("replay"))
+    make_smaller(root)
     methods = ["closed_book", "rag_bm25/k1", "memory_scaffold/budget256"]
     cells = [{"datasets": [BABI], "methods": methods, "models": ["tiny"]}]
     suite = {"label": "small", "summary": "s", "papers": [], "cells": cells}
@@ -164,7 +165,7 @@ def test_variants_that_ask_the_same_as_documents_arrive_ask_it_once(catalog: Cat
     assert first is not None
     made = run_cell(catalog, second)
     asked = {name: value for name, value in made.measured.items() if name.startswith("arrival_")}
-    assert asked["arrival_calls"] >= 40, "every document is taken in"
+    assert asked["arrival_calls"] >= 10, "every document is taken in"
     assert asked == {name: first.measured[name] for name in asked}, "as if it had asked for itself"
     assert made.measured["new_replies"] == distinct(catalog, second)
     assert first.measured["new_replies"] == distinct(catalog, RECALLED) + made.measured["recorded_replies"]

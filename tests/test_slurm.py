@@ -25,7 +25,7 @@ import yaml
 from tests import cluster as clusters
 from tests.cluster import ACCOUNT, ACTIVE, Cluster
 
-from conftest import CACHE, ROOT, docker_reason
+from conftest import CACHE, ROOT, docker_reason, make_smaller
 from ordinary_user import OrdinaryUser, ordinary_user
 
 __all__ = ["ordinary_user"]
@@ -157,6 +157,7 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
     cluster: Cluster, ordinary_user: OrdinaryUser, folder: Path
 ) -> None:
     repository = Repository(ordinary_user, folder / "suite", cluster, "apptainer")
+    make_smaller(repository.folder)
     # A model that asks for a GPU: here a GPU is what SLURM says is one, and the engine is that for the processor.
     card = yaml.safe_load((ROOT / "models/tiny/model.yaml").read_text())
     on_gpu = {"gpus": 1, "resources": {"gpu_type": "h", "constraint": "small"}}
@@ -444,8 +445,6 @@ def test_a_training_goes_on_from_its_checkpoint_when_its_time_is_up(
     card = yaml.safe_load((ROOT / "methods/sft/method.yaml").read_text())
     repository.write("methods/counting/method.yaml", card | {"variants": {"slow": {}}, "supervision": "C"})
     repository.write("methods/counting/method.py", COUNTING)
-    for end in ("in", "lock"):
-        repository.write(f"methods/counting/requirements.{end}", (ROOT / f"methods/sft/requirements.{end}").read_text())
     repository.write_cluster(partition="low")
     repository.write_suite((["closed_book"], ["tiny+counting.slow"]))
     place = f"results/trained/{DATASET}/counting/slow/tiny"
