@@ -103,7 +103,7 @@ def test_a_prediction_is_shown_with_question_prompt_reply_key_and_the_verdict_of
     asked = dict(pl.read_parquet(folder / "probes.parquet").select("probe_id", "question").iter_rows())
     gold = dict(pl.read_parquet(folder / "gold.parquet").select("probe_id", "answers").iter_rows())
     listed = text(shown, cell)
-    for prediction in every(shown, cell)[::40]:
+    for prediction in every(shown, cell)[::10]:
         found = text(shown, cell, prediction.probe_id)
         assert said(asked[prediction.probe_id]) in found and prediction.response is not None
         assert "reply: " in found and "note:" not in found
