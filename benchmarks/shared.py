@@ -37,14 +37,16 @@ def copy(folder: Path) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def repository(folder: Path, model: str, datasets: int) -> Catalog:
+def repository(folder: Path, model: str, datasets: int, questions: int) -> Catalog:
     """A repository with some very small datasets, each of a seed of its own."""
     copy(folder)
     card = folder / "datasets/oaks_babi/dataset.yaml"
     family = yaml.safe_load(card.read_text())
     mini = family["variants"]["mini"]
     for seed in range(1, datasets + 1):
-        family["variants"][f"small{seed}"] = mini | {"options": mini["options"] | {"streams": 1, "seed": seed}}
+        family["variants"][f"small{seed}"] = mini | {
+            "options": mini["options"] | {"streams": 1, "seed": seed, "questions": questions}
+        }
     card.write_text(yaml.safe_dump(family))
     names = [f"oaks_babi_small{seed}" for seed in range(1, datasets + 1)]
     choice = {"datasets": names, "methods": list(METHODS), "models": [model]}
@@ -71,12 +73,13 @@ def main() -> None:
     parser.add_argument("--runtime", default="auto")
     parser.add_argument("--model", default="tiny-vllm")
     parser.add_argument("--datasets", type=int, default=5)
+    parser.add_argument("--questions", type=int, default=32, help="of a dataset, each asked ten times")
     arguments = parser.parse_args()
     os.environ["UPKEEP_RUNTIME"] = arguments.runtime
     os.environ["UPKEEP_FRESH"] = "true"  # engines are to work, not the record of what they said
     os.environ.setdefault("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
     with tempfile.TemporaryDirectory() as folder:
-        catalog = repository(Path(folder), arguments.model, arguments.datasets)
+        catalog = repository(Path(folder), arguments.model, arguments.datasets, arguments.questions)
         cells = catalog.cells(catalog.suite("small"))
         begin = time.perf_counter()
         for cell in cells:

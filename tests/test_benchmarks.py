@@ -62,10 +62,10 @@ def number(text: str) -> float:
         pytest.param(
             "prefix", [*PREFIX, "no prefix cache", "--engine", "vllm"], 1, (1, 2, 3, 4), marks=pytest.mark.vllm
         ),
-        ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1"], 2, (0, 2, 3)),
+        ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1", "--questions", "4"], 2, (0, 2, 3)),
         pytest.param(
             "chat",
-            ["--models", "tiny", "--intervals", "12", "--questions", "24", "--chunk-tokens", "250"],
+            ["--models", "tiny", "--intervals", "4", "--questions", "8", "--chunk-tokens", "250"],
             2,
             (1, 2),
             marks=pytest.mark.vllm,

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upkeep
-from conftest import ROOT, copy_repository
+from conftest import ROOT, copy_repository, make_smaller
 from method_fakes import PROMPTS
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -66,9 +66,9 @@ from upkeep.serving.counting.reuse import Blocks, Latest
 from upkeep.yaml_files import read_yaml
 
 ASSUMED = Assumed(reply=20, thinking=30)
-PROBES = 320
-DOCUMENTS = 40
-"""Of `oaks_babi_mini`."""
+PROBES = 80
+DOCUMENTS = 10
+"""Of `oaks_babi_mini`, made smaller."""
 
 
 class LocalRuntime:
@@ -110,6 +110,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from upkeep.serving.make_model import tiny_llama
 
     root = copy_repository(tmp_path_factory.mktemp("plan"))
+    make_smaller(root)
     card = root / "models" / "tiny" / "model.yaml"
     card.write_text(card.read_text().replace("max_tokens: 16", "max_tokens: 2"))  # what is generated is not the point
     catalog = Catalog(root)
@@ -288,6 +289,7 @@ def test_a_dataset_that_is_not_at_hand_leaves_its_cells_unknown(root: Path, runt
 
 def test_a_dataset_that_is_not_built_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = copy_repository(tmp_path)
+    make_smaller(root)
     said: list[str] = []
     monkeypatch.setattr(host_counting, "detect", lambda _: LocalRuntime(root))
     found = tally(Catalog(root), [cell("closed_book")], ASSUMED, said.append)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from conftest import CACHE, copy_repository, make_smaller
+from conftest import CACHE, copy_repository, make_smaller, shorten_memories
 from test_record import repeated
 from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
@@ -46,6 +46,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a suite of three cells that have been run, on an engine of the suite's."""
     root = copy_repository(tmp_path_factory.mktemp("replay"))
     make_smaller(root)
+    shorten_memories(root)
     methods = ["closed_book", "rag_bm25/k1", "memory_scaffold/budget256"]
     cells = [{"datasets": [BABI], "methods": methods, "models": ["tiny"]}]
     suite = {"label": "small", "summary": "s", "papers": [], "cells": cells}
@@ -300,7 +301,7 @@ def test_what_a_writer_writes_is_asked_once_for_all_readers(catalog: Catalog) ->
         (catalog.root / "models" / name / "model.yaml").write_text(card.read_text().replace("seed: 0", f"seed: {seed}"))
     method = catalog.root / "methods/memory_scaffold/method.yaml"
     settings = yaml.safe_load(method.read_text())
-    settings["variants"] = {"written": {"budget": 256, "writer": "scribe"}}
+    settings["variants"] = {"written": {"budget": 32, "writer": "scribe"}}
     method.write_text(yaml.safe_dump(settings))
     catalog = Catalog(catalog.root)
     for name in ("scribe", "other"):
