@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CACHE, copy_repository
+from conftest import CACHE, copy_repository, keep_one_figure
 
 ROOM_KB = (0, 4, 24, 120)
 """What is free when a step begins."""
@@ -195,6 +195,7 @@ print("FAILED", failed, "THEN", run("AGAIN"))
 def test_a_run_on_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, full: str) -> None:
     root = copy_repository(tmp_path)
     (root / "config" / "suites" / "full.yaml").write_text(SUITE)
+    keep_one_figure(root, "oaks")
     mount = tmp_path / "disk"
     mount.mkdir()
     # A scratch folder needs no room but names.

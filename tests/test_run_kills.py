@@ -22,7 +22,7 @@ import msgspec
 import psutil
 import pytest
 
-from conftest import CACHE, copy_repository
+from conftest import CACHE, copy_repository, keep_one_figure
 from test_record import repeated
 from upkeep.contract import Manifest
 from upkeep.files import digest
@@ -47,21 +47,21 @@ class Place:
     root: Path
     temporary: Path
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, word: str = "run") -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "UPKEEP_RUNTIME": RUNTIME,
             "UPKEEP_CACHE": str(CACHE),
             "PYTHONPATH": str(self.root / "src"),
             "TMPDIR": str(self.temporary),
         }
-        command = [sys.executable, "-m", "upkeep", "--root", str(self.root), "run", "killed"]
+        command = [sys.executable, "-m", "upkeep", "--root", str(self.root), word, "killed"]
         with (self.root / "said").open("wb") as said:  # no pipe, whose end would have to wait for orphans
             return subprocess.Popen(command, env=environment, stdout=said, stderr=said, cwd=self.root)
 
-    def run(self) -> float:
+    def run(self, word: str = "run") -> float:
         """Run it to its good end; how long that took."""
         begin = time.monotonic()
-        status = self.start().wait()
+        status = self.start(word).wait()
         assert status == 0, (self.root / "said").read_text()
         return time.monotonic() - begin
 
@@ -118,6 +118,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tu
     folder = tmp_path_factory.mktemp("kills")
     root = copy_repository(folder)
     (root / "config" / "suites" / "killed.yaml").write_text(SUITE)
+    keep_one_figure(root, "oaks")
     # One story in place of four, and a memory of a few words.
     for card, old, new in (
         ("datasets/oaks_novel/dataset.yaml", "      streams: 4\n", "      streams: 1\n"),
@@ -127,9 +128,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tu
         assert old in text
         (root / card).write_text(text.replace(old, new))
     place = Place(root, temporary)
-    place.run()
-    for name in ("cells", "record", "scores", "report", "tables", "figures", "work"):
-        shutil.rmtree(root / "results" / name, ignore_errors=True)
+    place.run("setup")
     shutil.copytree(root, folder / "prepared", symlinks=True)
     took = place.run()
     return Place(folder / "prepared", temporary), place.predictions(), took
