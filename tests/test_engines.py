@@ -472,6 +472,21 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, samplin
     assert len(set(single)) > 3
 
 
+def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come(tiny: Path) -> None:
+    mixed = [CHATS[n] for n in (4, 0, 6, 1, 3, 7, 2, 8, 5)]
+    waiting, grouped, one_by_one = engine(tiny), engine(tiny), engine(tiny)
+
+    async def at_once() -> list[str]:
+        asked = [Handle(waiting, spec(), 0, messages[-1]["parts"][-1]).chat(messages) for messages in mixed]
+        return [reply.text for reply in await asyncio.gather(*asked)]
+
+    with lockstep(waiting) as loop:
+        found = loop.run(at_once())
+    assert found == [text for text, _, _ in answers(one_by_one, mixed)]
+    answers(grouped, CHATS)
+    assert waiting.computed == grouped.computed < one_by_one.computed
+
+
 def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
     model: Any = engine(tiny)
     with torch.inference_mode():

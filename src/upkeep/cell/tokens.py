@@ -13,7 +13,7 @@ import functools
 import itertools
 import json
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,15 @@ def shared_segments(a: Sequence[Segment[int]], b: Sequence[Segment[int]]) -> int
             break
         n += 1
     return n
+
+
+def nearest(held: Sequence[Segment[int]], waiting: Iterable[TokenPrompt]) -> int:
+    """The place of the prompt that has most leading segments in common with one that is held, the first of such.
+
+    Prompts that are taken so follow those that begin as they do, and what they share is computed once.
+    """
+    shared = [shared_segments(held, prompt.segments) for prompt in waiting]
+    return shared.index(max(shared))
 
 
 class ChatTokens:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ from transformers.cache_utils import Cache
 from upkeep.cell import adapters
 from upkeep.cell.interface import GeneratedToken
 from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
-from upkeep.cell.tokens import ChatTokens, Segment, shared_segments
+from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving.keys import GrowingLayer, LaneLayer
 from upkeep.serving.lanes import LANE_TOKENS, LANES
@@ -142,7 +141,7 @@ class TransformersEngine(Engine):
         self._cache = Cache(layers=self._layers)
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
-        self._queue: deque[Request] = deque()
+        self._queue: list[Request] = []
         self._used = [False] * LANES
         self._lane_layers = [LaneLayer(self._used) for _ in self._layers]
         self._lane_cache = Cache(layers=self._lane_layers)
@@ -165,11 +164,12 @@ class TransformersEngine(Engine):
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> Iterable[tuple[Request, Outcome]]:
-        """Fill the lanes with the oldest requests and go on until one is answered."""
+        """Fill the lanes, with prompts that begin alike one after the other, and go on until a request is answered."""
         self._give_up()
         finished: list[tuple[Request, Outcome]] = []
         while self._queue and None in self._lanes and not finished:
-            request = self._queue.popleft()
+            held = self._held if self.prefix_cache else ()
+            request = self._queue.pop(nearest(held, (request.prompt for request in self._queue)))
             if request.future.cancelled():
                 continue
             outcome = self._begin(request) if isinstance(request, Generate) else self._score(request)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score, Tokens
+from upkeep.cell.tokens import nearest
 from upkeep.contract import ModelSpec
 from upkeep.serving.counting.records import Assumed
 from upkeep.serving.counting.reuse import Latest, Reuse
@@ -25,7 +25,7 @@ class CountTokens(Tokens, Protocol):
 
 
 class CountingEngine(Engine):
-    """Answers each request at once, in order, with words without meaning.
+    """Answers each request at once, in the order in which the engine would take them, with words without meaning.
 
     Args:
         tokens: of the model, or of what stands in for it.
@@ -41,7 +41,7 @@ class CountingEngine(Engine):
     def __init__(self, tokens: CountTokens, spec: ModelSpec, reuse: Reuse, assumed: Assumed, calls: int) -> None:
         super().__init__(tokens, spec.context_length)
         self._spec, self._reuse, self._assumed, self._left = spec, reuse, assumed, calls
-        self._queue: deque[Request] = deque()
+        self._queue: list[Request] = []
         self._words = tokens.encode(FILLER)
         self._closing = tokens.encode(f"\n{spec.thinking_tags[1]}\n") if spec.thinking_tags else []
 
@@ -57,7 +57,8 @@ class CountingEngine(Engine):
         self._reuse.forget()
 
     def step(self) -> Iterable[tuple[Request, Outcome]]:
-        request = self._queue.popleft()
+        held = self._reuse.held if isinstance(self._reuse, Latest) else ()
+        request = self._queue.pop(nearest(held, (request.prompt for request in self._queue)))
         if request.future.cancelled():
             return []
         if not self._left:

@@ -47,18 +47,18 @@ class Latest:
     """The transformers engine: whole segments of the latest prompt; the last segment is always computed."""
 
     def __init__(self) -> None:
-        self._held: Sequence[Segment[int]] = ()
+        self.held: Sequence[Segment[int]] = ()
 
     def reused(self, prompt: TokenPrompt) -> int:
-        n = min(shared_segments(self._held, prompt.segments), len(prompt.segments) - 1)
-        self._held = prompt.segments
+        n = min(shared_segments(self.held, prompt.segments), len(prompt.segments) - 1)
+        self.held = prompt.segments
         return sum(map(len, prompt.segments[:n]))
 
     def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
         pass
 
     def forget(self) -> None:
-        self._held = ()
+        self.held = ()
 
 
 class Blocks:
