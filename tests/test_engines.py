@@ -465,7 +465,7 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, samplin
     assert model.lanes == LANES
     single = [text for text, _, _ in answers(model, chats, sampling)]
     assert together(model, chats, sampling) == single
-    assert all(lane.length for layer in model._lane_layers for lane in layer.lanes)
+    assert all(model._held_in_lanes.lengths)
     assert together(engine(tiny), chats[::-1], sampling) == single[::-1]
     assert together(model, chats, sampling, given_up=5) == single[5:]
     assert not model.busy
@@ -491,7 +491,7 @@ def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
     model: Any = engine(tiny)
     with torch.inference_mode():
         alike = model._step([(7, 0)] * LANES)
-        model._empty()
+        model._held_in_lanes.empty()
         mixed = model._step([(7, 0) if n % 3 else (n, 0) for n in range(LANES)])
     assert all(torch.equal(alike[0], mixed[n]) for n in range(LANES) if n % 3)
     assert not torch.equal(alike[0], mixed[3])
@@ -507,14 +507,42 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
         for n, ids in enumerate(prompts):
             model._crop(0)
             model._forward(ids, keep=1)
-            for layer, source in zip(model._lane_layers, model._layers, strict=True):
-                layer.lanes[n].copy(source)
+            model._held_in_lanes.fill(n, model._layers)
         for step in range(3):
             rows = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
             logits = model._step([*rows, *[None] * (LANES - len(rows))])
             for n, (token, _) in enumerate(rows):
                 prompts[n].append(token)
                 assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_the_step_for_llama_and_its_kin_gives_the_very_bits_of_transformers(kind: str, dtype: torch.dtype) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.cache_utils import Cache
+
+    from upkeep.serving import llama
+    from upkeep.serving.keys import GrowingLayer
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 300}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    torch.manual_seed(3)
+    theirs: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **heads), dtype=dtype).eval()
+    held, kept = [GrowingLayer(), GrowingLayer()], Cache(layers=[GrowingLayer(), GrowingLayer()])
+    with torch.inference_mode():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.3)
+        ours = llama.Llama(theirs, 200)
+        for before, new in ((0, 20), (20, 1), (21, 30), (51, 1)):
+            tokens, places = torch.randint(300, (1, new)), torch.arange(before, before + new)[None]
+            mask = llama.causal_mask(before, new, dtype, tokens.device)
+
+            def attend(n: int, query: torch.Tensor, *new: torch.Tensor, mask: Any = mask) -> torch.Tensor:
+                return llama.attention(query, *held[n].update(*new), mask)
+
+            wanted = theirs(input_ids=tokens, past_key_values=kept, use_cache=True).logits
+            assert torch.equal(ours(tokens, places, attend, 0), wanted)
 
 
 @pytest.mark.parametrize("why", ["long", "a machine whose rows differ"])
@@ -532,7 +560,7 @@ def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.Mo
     model: Any = engine(tiny)
     assert together(model, CHATS, None) == [text for text, _, _ in answers(engine(tiny), CHATS)]
     assert not model.busy
-    assert not any(lane.length for layer in model._lane_layers for lane in layer.lanes)
+    assert not any(model._held_in_lanes.lengths)
 
 
 @pytest.mark.parametrize("why", ["long", "scores"])

@@ -43,6 +43,7 @@ ENGINE_CODE = (
     "cell/toolcalls.py",
     "serving/keys.py",
     "serving/lanes.py",
+    "serving/llama.py",
     "serving/loading.py",
     "serving/sampling.py",
     "serving/serve.py",

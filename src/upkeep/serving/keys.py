@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from upkeep.serving.lanes import LANE_TOKENS, LANES
+from upkeep.serving.llama import attention
 
 GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
@@ -19,15 +17,11 @@ GROWTH = 1024
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values of one layer in buffers with room to spare: appending copies the new tokens alone, cropping
-    nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count.
+    nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count."""
 
-    Args:
-        most: tokens that it holds at most; None for any number.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.length, self.most = 0, most
+        self.length = 0
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
@@ -38,17 +32,11 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
             self.keys, self.values = (x.new_empty((*x.shape[:2], 0, x.shape[3])) for x in (key_states, value_states))
         if end > self.keys.shape[2]:
             room = -(-max(end, 2 * self.keys.shape[2]) // GROWTH) * GROWTH
-            room = min(room, self.most or room)
             self.keys, self.values = (self._grown(x, room) for x in (self.keys, self.values))
         self.keys[:, :, self.length : end] = key_states
         self.values[:, :, self.length : end] = value_states
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def copy(self, other: GrowingLayer) -> None:
-        """Hold what `other` holds."""
-        self.length = 0
-        self.update(other.keys[:, :, : other.length], other.values[:, :, : other.length])
 
     def _grown(self, old: torch.Tensor, room: int) -> torch.Tensor:
         new = old.new_empty((*old.shape[:2], room, old.shape[3]))
@@ -59,44 +47,56 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         return self.length
 
 
-class LaneLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of one layer in all lanes. A step adds a row to each that is in use, and gets them as lists with
-    None for the others.
+class Lanes:
+    """Keys and values of the sequences that are decoded together; those of one layer are in one buffer (2, lanes,
+    heads, room, head size).
 
     Args:
-        used: which lanes are in use; changes from step to step.
+        layers, heads, size: how many layers, heads of keys, and numbers in each.
+        like: has their type and their device.
     """
 
-    def __init__(self, used: Sequence[bool]) -> None:
-        super().__init__()
-        self.lanes = [GrowingLayer(LANE_TOKENS) for _ in range(LANES)]
+    def __init__(self, layers: int, heads: int, size: int, like: torch.Tensor) -> None:
+        self.lengths = [0] * LANES
+        """Tokens that each lane holds."""
+        self._held = [like.new_empty((2, LANES, heads, 0, size)) for _ in range(layers)]
+        self._rows = torch.arange(LANES, device=like.device)
+
+    def fill(self, lane: int, layers: Sequence[GrowingLayer]) -> None:
+        """Have a lane hold what `layers` hold."""
+        self.lengths[lane] = length = layers[0].length
+        self._make_room(length)
+        for (keys, values), layer in zip(self._held, layers, strict=True):
+            keys[lane, :, :length] = layer.keys[0, :, :length]
+            values[lane, :, :length] = layer.values[0, :, :length]
+
+    def begin(self, used: Sequence[bool]) -> None:
+        """Begin a step, which adds a token to each lane that is in use. What the others held is no longer whole."""
         self._used = used
+        self.lengths = [length + one for length, one in zip(self.lengths, used, strict=True)]
+        self._make_room(max(1, *self.lengths))
+        self._places = torch.tensor([max(length - 1, 0) for length in self.lengths], device=self._rows.device)
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        held: list[Any] = [
-            lane.update(key_states[n : n + 1], value_states[n : n + 1]) if used else (None, None)
-            for n, (lane, used) in enumerate(zip(self.lanes, self._used, strict=True))
+    def attend(self, number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Attention (lanes, heads, 1, head size) in a layer; one lane after the other, so that none feels how long the
+        others are."""
+        keys, values = self._held[number]
+        keys[self._rows, :, self._places] = key[:, :, 0]
+        values[self._rows, :, self._places] = value[:, :, 0]
+        found = [
+            attention(query[n : n + 1], keys[n : n + 1, :, :length], values[n : n + 1, :, :length])
+            if used
+            else torch.zeros_like(query[:1])
+            for n, (length, used) in enumerate(zip(self.lengths, self._used, strict=True))
         ]
-        return [keys for keys, _ in held], [values for _, values in held]
+        return torch.cat(found)
 
-    def get_seq_length(self) -> int:
-        return 0  # it has no one length: positions come with each step
+    def empty(self) -> None:
+        self.lengths = [0] * LANES
 
-
-def attend(
-    module: torch.nn.Module, query: torch.Tensor, key: Any, value: Any, attention_mask: Any, **options: Any
-) -> tuple[torch.Tensor, None]:
-    """Attention as `sdpa`; where keys are those of lanes, one lane after the other."""
-    if isinstance(key, torch.Tensor):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
-    rows = [
-        query.new_zeros(1, 1, query.shape[1], query.shape[3])
-        if keys is None
-        else sdpa_attention_forward(module, query[n : n + 1], keys, values, None, **options)[0]
-        for n, (keys, values) in enumerate(zip(key, value, strict=True))
-    ]
-    return torch.cat(rows), None
-
-
-AttentionInterface.register("lanes", attend)
-AttentionMaskInterface.register("lanes", sdpa_mask)
+    def _make_room(self, length: int) -> None:
+        if length > (room := self._held[0].shape[3]):
+            room = min(-(-max(length, 2 * room) // GROWTH) * GROWTH, LANE_TOKENS)
+            for number, old in enumerate(self._held):
+                self._held[number] = old.new_empty((*old.shape[:3], room, old.shape[4]))
+                self._held[number][..., : old.shape[3], :] = old

@@ -31,14 +31,13 @@ from upkeep.cell.interface import GeneratedToken
 from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
-from upkeep.serving.keys import GrowingLayer, LaneLayer
+from upkeep.serving import llama
+from upkeep.serving.keys import GrowingLayer, Lanes
 from upkeep.serving.lanes import LANE_TOKENS, LANES
 from upkeep.serving.sampling import Constraint, Sampler
 
 SCORED_TOKENS = 256
 """Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
-LANED = frozenset({"llama", "qwen2", "qwen3"})
-"""Types of models whose attention hands keys on as the cache gives them, and whose rows share no expert."""
 MOVING = frozenset({"dynamic", "longrope"})
 """Types of rotary positions that depend on the longest sequence of a step."""
 
@@ -125,28 +124,34 @@ class TransformersEngine(Engine):
         if spec.rope_scaling:
             text_config.rope_parameters = {**(text_config.rope_parameters or {}), **spec.rope_scaling}
         rope = (getattr(text_config, "rope_parameters", None) or {}).get("rope_type")
-        laned = config.model_type in LANED and types <= {"full_attention"} and rope not in MOVING
+        known = config.model_type in llama.KINDS and types <= {"full_attention"} and rope not in MOVING
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
             dtype=getattr(torch, spec.dtype),
-            attn_implementation="lanes" if laned else "sdpa",
+            attn_implementation="sdpa",
             local_files_only=True,
         )
         self.model.to(self.device).eval()
         self.prefix_cache = settings.prefix_cache
         self._layers = [GrowingLayer() for _ in range(text_config.num_hidden_layers)]
+        heads = getattr(text_config, "num_key_value_heads", text_config.num_attention_heads)
+        size = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
         if kept is not None:
-            self._put_before(kept, text_config)
+            self._put_before(kept, (len(self._layers), 2, heads, self._before, size))
         self._cache = Cache(layers=self._layers)
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
         self._queue: list[Request] = []
-        self._used = [False] * LANES
-        self._lane_layers = [LaneLayer(self._used) for _ in self._layers]
-        self._lane_cache = Cache(layers=self._lane_layers)
         self._lanes: list[Running | None] = [None] * LANES
-        self.lanes = LANES if laned and self._lanes_agree() else 1
+        self.lanes = 1
+        self._llama: llama.Llama | None = None
+        """None for a model of another kind, which transformers computes."""
+        if known:
+            with torch.inference_mode():
+                self._llama = llama.Llama(self.model, spec.context_length)
+            self._held_in_lanes = Lanes(len(self._layers), heads, size, self.model.get_input_embeddings().weight)
+            self.lanes = LANES if self._lanes_agree() else 1
 
     def add(self, request: Request) -> None:
         self._queue.append(request)
@@ -215,8 +220,7 @@ class TransformersEngine(Engine):
         ):
             lane = self._lanes.index(None)
             self._lanes[lane] = running
-            for layer, source in zip(self._lane_layers, self._layers, strict=True):
-                layer.lanes[lane].copy(source)
+            self._held_in_lanes.fill(lane, self._layers)
             return None
         while generated is None:
             generated = running.saw(self._forward([running.latest], keep=1)[-1])
@@ -231,16 +235,11 @@ class TransformersEngine(Engine):
         for position in range(3):
             alike = self._step([(position, position)] * LANES)
             agree = agree and bool((alike == alike[0]).all())
-        self._empty()
+        self._held_in_lanes.empty()
         for position in range(3):
             mixed = self._step([(position + (n and LANES + n), position) for n in range(LANES)])
-        self._empty()
+        self._held_in_lanes.empty()
         return agree and bool((mixed[0] == alike[0]).all())
-
-    def _empty(self) -> None:
-        for layer in self._lane_layers:
-            for lane in layer.lanes:
-                lane.length = 0
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane; what is answered leaves it."""
@@ -254,13 +253,10 @@ class TransformersEngine(Engine):
 
     def _step(self, rows: Sequence[tuple[int, int] | None]) -> torch.Tensor:
         """Logits (lanes, vocabulary) after a token and its position for each lane; None for one that is not in use."""
-        self._used[:] = [row is not None for row in rows]
-        columns = zip(*(row or (0, 0) for row in rows), strict=True)
-        tokens, positions = (torch.tensor(column, device=self.device)[:, None] for column in columns)
-        logits: torch.Tensor = self.model(
-            input_ids=tokens, position_ids=positions, past_key_values=self._lane_cache, use_cache=True, logits_to_keep=1
-        ).logits[:, -1]
-        return logits
+        assert self._llama is not None
+        self._held_in_lanes.begin([row is not None for row in rows])
+        tokens, positions = torch.tensor([row or (0, 0) for row in rows], device=self.device).T[..., None]
+        return self._llama(tokens, positions, self._held_in_lanes.attend, keep=1)[:, 0]
 
     def _score(self, request: Score) -> list[float]:
         """Natural log-probability of each token of the continuation, from logits in float32."""
@@ -293,6 +289,15 @@ class TransformersEngine(Engine):
     def _forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
         """Logits (keep, vocabulary) after `ids`, which extend what the cache holds; `keep` 0 is all of them."""
         tokens = torch.tensor([list(ids)], device=self.device)
+        if self._llama is not None:
+            before = self._layers[0].length
+            positions = torch.arange(before, before + len(ids), device=self.device)[None]
+            mask = llama.causal_mask(before, len(ids), self.model.dtype, self.device)
+
+            def attend(number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+                return llama.attention(query, *self._layers[number].update(key, value), mask)
+
+            return self._llama(tokens, positions, attend, keep)[0]
         logits: torch.Tensor = self.model(
             input_ids=tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=keep
         ).logits[0]
@@ -302,12 +307,9 @@ class TransformersEngine(Engine):
         for layer in self._layers:
             layer.length = self._before + length
 
-    def _put_before(self, kept: torch.Tensor, config: Any) -> None:
+    def _put_before(self, kept: torch.Tensor, expected: tuple[int, ...]) -> None:
         """Fill the cache with a prefix (layers, 2, heads, tokens, head size); it is never cut off."""
-        heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        expected, found = (len(self._layers), 2, heads, self._before, size), tuple(kept.shape)
-        if expected != found:
+        if expected != (found := tuple(kept.shape)):
             raise ValueError(
                 f"a prefix of another model: expected (layers, 2, heads, tokens, size) {expected}, {found}"
             )
