@@ -80,12 +80,20 @@ def graded(folder: Path, given: dict[str, str | None], name: str = "contains") -
             "trial": 0,
             "answer": list(given.values()),
             "parse": ["none" if answer is None else "marker" for answer in given.values()],
+            "verdict": None,
+            "right": None,
             "failed": False,
             "rank": None,
             "prompt_tokens": 10,
             "completion_tokens": 1,
         },
-        schema_overrides={"trial": pl.Int32, "rank": pl.Int32, "answer": pl.String},
+        schema_overrides={
+            "trial": pl.Int32,
+            "rank": pl.Int32,
+            "answer": pl.String,
+            "verdict": pl.String,
+            "right": pl.Boolean,
+        },
     )
     answer_key = key(folder, name)
     return Graded(grade(answer_key, predictions, trials=1), 0).with_key(answer_key, 1)

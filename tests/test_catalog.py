@@ -174,7 +174,7 @@ def test_a_trained_model_can_be_trained_again() -> None:
 
 def test_a_method_without_variant_in_a_suite_means_all_of_them(catalog: Catalog) -> None:
     choice = CellChoice(datasets=["oaks_babi_mini"], methods=["rag_bm25"], models=["tiny"])
-    cells = list(catalog._expand(choice))
+    cells = list(catalog.cells_of(choice))
     assert [cell.variant for cell in cells] == list(catalog.method("rag_bm25").variants)
 
 

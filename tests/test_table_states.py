@@ -290,9 +290,10 @@ def test_a_setting_of_no_account_is_no_other_experiment() -> None:
 
 
 def test_another_judge_than_the_papers_is_not_compared() -> None:
-    spec = only(SPECS["table_2"], unsaid={"judge": "people"})
+    paper = msgspec.structs.replace(PAPER, judge="people")
     ask = [score(setting=f"judge={judge};thinking=off", value=v) for judge, v in (("people", 1.0), ("a model", 2.0))]
-    built = built_of(spec, frame(*ask))
+    reference = read_reference(OAKS / "reference/table_2.csv")
+    built = tables.build(SPECS["table_2"], paper, reference, frame(*ask), NOTHING_WAITS)
     assert place(built, "Qwen3-30B off", "OAKS-B | Base | All").own == 1.0
     (row,) = built.ours
     assert (row.setting, row.numbers[0].own, row.numbers[0].state) == ("judge=a model", 2.0, "not comparable")

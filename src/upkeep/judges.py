@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
 from upkeep.catalog import Catalog
 from upkeep.contract import Suite
 from upkeep.errors import UpkeepError
@@ -38,6 +42,13 @@ def judges_of(catalog: Catalog, suite: Suite) -> list[str]:
 
 def _each(by_cell: dict[Cell, list[str]]) -> dict[str, None]:
     return dict.fromkeys(judge for judges in by_cell.values() for judge in judges)
+
+
+def called(catalog: Catalog, judges: Iterable[str]) -> dict[str, str]:
+    """What tables call judges: by their cards, whatever the preset; two of one card by their own ids."""
+    cards = {judge: Path(catalog.model_card(judge)).parent.name for judge in judges}
+    shared = Counter(cards.values())
+    return {judge: card if shared[card] == 1 else judge for judge, card in cards.items()}
 
 
 def is_itself(catalog: Catalog, judge: str, model: str) -> bool:

@@ -23,7 +23,7 @@ from upkeep.grading.score import Identity, identify
 from upkeep.identity import tree
 from upkeep.integrity import Missing
 from upkeep.jobs import Cell
-from upkeep.judges import judges_by_cell
+from upkeep.judges import called, judges_by_cell
 from upkeep.published import Standing, standing
 
 
@@ -57,6 +57,11 @@ class Basis:
         return judges_by_cell(self.catalog, self.catalog.suite(self.suite))
 
     @cached_property
+    def called(self) -> dict[str, str]:
+        """What tables call each judge."""
+        return called(self.catalog, dict.fromkeys(judge for judges in self.judges.values() for judge in judges))
+
+    @cached_property
     def judged(self) -> dict[Cell, dict[str, Judged | UpkeepError]]:
         """What each judge that has a say said of each cell that counts, or why nothing."""
         found: dict[Cell, dict[str, Judged | UpkeepError]] = {}
@@ -72,11 +77,13 @@ class Basis:
 
     @property
     def unjudged(self) -> dict[Cell, dict[str, str]]:
-        """What judges have not judged: cell -> judge -> why."""
-        found = {
-            c: {j: e.problem for j, e in said.items() if isinstance(e, UpkeepError)} for c, said in self.judged.items()
-        }
-        return {cell: reasons for cell, reasons in found.items() if reasons}
+        """What judges have not judged: cell -> judge, as tables call it -> why."""
+        found: dict[Cell, dict[str, str]] = {}
+        for cell, said in self.judged.items():
+            errors = {judge: one for judge, one in said.items() if isinstance(one, UpkeepError)}
+            if errors:
+                found[cell] = {self.called[judge]: error.problem for judge, error in errors.items()}
+        return found
 
     @property
     def refused(self) -> dict[str, UpkeepError]:

@@ -52,6 +52,7 @@ GRADED_SCHEMA = {
     "answer": pl.String,
     "canonical": pl.String,
     "parse": pl.String,
+    "verdict": pl.String,
     "failed": pl.Boolean,
     "has_evidence": pl.Boolean,
     "has_outdated": pl.Boolean,

@@ -167,7 +167,8 @@ class _Work:
             known_as = self.basis.identify(cell)
             draws = self._draws(cell.dataset)
             of = judgements_of(self.basis.catalog, cell.dataset)
-            said = {judge: one for judge, one in self.basis.judged[cell].items() if isinstance(one, Judged)}
+            by_judge = self.basis.judged[cell].items()
+            said = {self.basis.called[judge]: one for judge, one in by_judge if isinstance(one, Judged)}
             scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts, of, said)
             rows = scored.rows
             self.resampled[name] = _write_resamples(Layout(self.basis.catalog.results).resamples(cell), scored)

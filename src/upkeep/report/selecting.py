@@ -137,13 +137,8 @@ class Selection:
     def _foreign(self, values: Values) -> set[str]:
         """Settings of a row that the spec does not name."""
         ignored = {f"{PREFIX}{key}" for key in self._spec.ignore}
-        unsaid = {f"{PREFIX}{key}": value for key, value in self._spec.unsaid.items()}
-        given = {f"{PREFIX}{pair['key']}": pair["value"] for pair in values["setting"]}
-        return {
-            name
-            for name, value in given.items()
-            if name not in self._named and name not in ignored and unsaid.get(name) != value
-        }
+        given = {f"{PREFIX}{pair['key']}" for pair in values["setting"]}
+        return given - self._named - ignored
 
     def _off(self, values: Values) -> set[str]:
         """Settings whose value no column of the table asks for."""

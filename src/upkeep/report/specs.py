@@ -66,9 +66,6 @@ class TableSpec(Record, frozen=True, kw_only=True):
     parts two lines of the head."""
     ignore: list[str] = msgspec.field(default_factory=list)
     """Settings of no account in this table: a score counts as the paper's whatever it has there."""
-    unsaid: dict[str, str] = msgspec.field(default_factory=dict)
-    """Setting -> the value that the paper's numbers have, though their file does not print it (who judged them). A
-    score of our own with another value is not the paper's."""
     average: Match | None = None
     """The row that is the mean of the others."""
     digits: int = 1
