@@ -93,6 +93,20 @@ def test_a_reply_is_asked_for_once_and_kept_for_every_later_build(catalog: Catal
     assert tallies[0] == tallies[1] and tallies[0]["asked: judge"] == 3 and tallies[0]["asked: usd"] > 0
 
 
+def test_replies_on_record_need_neither_key_nor_budget(
+    tmp_path: Path, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hire(context(make_endpoint_repository(tmp_path, server.url)), MODEL) as helper:
+        said = helper.ask(TALK, [Text("a"), Text("b")])
+    monkeypatch.delenv(VARIABLE)
+    (tmp_path / "config/config.yaml").write_text("{runtime: process}")
+    with hire(context(Catalog(tmp_path)), MODEL) as helper:
+        assert helper.ask(TALK, [Text("b"), Text("a")]) == said[::-1]
+        with pytest.raises(UpkeepError, match="needs a key"):
+            helper.ask(TALK, [Text("a"), Text("c")])
+    assert len(server.bodies) == 2
+
+
 def test_another_trial_and_another_wording_are_asked_anew(catalog: Catalog, server: FakeEndpoint) -> None:
     with hire(context(catalog), MODEL) as helper:
         helper.ask(TALK, [Text("a")])

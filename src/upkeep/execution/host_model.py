@@ -26,6 +26,7 @@ from upkeep.execution.share import SharedEngine, Wanted
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.files import exclusive
 from upkeep.gateway.engines import host_parts, host_settings
+from upkeep.gateway.record import NotRecorded
 from upkeep.gateway.upstream import SOCKET
 from upkeep.layout import Layout
 
@@ -82,7 +83,9 @@ class HostModel:
         weights = fetch(self._catalog, self.model)
         self.weights = weights.sha256
         """Their hash."""
-        self._way = self._way_to(weights.path)
+        self._ways = self._ways_to(weights.path)
+        """One after the other, until one knows all replies. An endpoint's key and budget are asked for only where there
+        is something to send; an engine is loaded so late by itself."""
         return self
 
     def __exit__(
@@ -96,10 +99,16 @@ class HostModel:
         Raises:
             UpkeepError: the model cannot be had, or its budget is spent; what it has said is on record.
         """
-        said: list[Said] = []
         if not questions:
-            return said  # and no model is loaded for them
-        with self._worker() as worker:
+            return []  # and no model is loaded for them
+        for way in self._ways[:-1]:
+            with contextlib.suppress(NotRecorded):
+                return self._said(way, questions)
+        return self._said(self._ways[-1], questions)
+
+    def _said(self, way: Way, questions: Sequence[Question]) -> list[Said]:
+        said: list[Said] = []
+        with self._worker(way) as worker:
             for start in range(0, len(questions), AT_ONCE):
                 with lockstep(worker) as runner:
                     try:
@@ -131,21 +140,21 @@ class HostModel:
     # ------------------------------------------------------------ the way to it
 
     @contextlib.contextmanager
-    def _worker(self) -> Iterator[RemoteEngine | Endpoint]:
-        with self._way.open() as folder:
+    def _worker(self, way: Way) -> Iterator[RemoteEngine | Endpoint]:
+        with way.open() as folder:
             if self.spec.engine == "endpoint":
                 yield Endpoint(str(folder / SOCKET))
                 return
             with contextlib.closing(RemoteEngine(str(folder / SOCKET))) as engine:
                 yield engine
 
-    def _way_to(self, weights: Path | None) -> Way:
+    def _ways_to(self, weights: Path | None) -> list[Way]:
         catalog = self._catalog
         if (image := catalog.engine(self.model)) is None:
             requests = self._layout.requests(self.model, self._kind, self._name)
             # Two commands for the same would pay for everything twice: the second waits and finds the replies.
             self._stack.enter_context(exclusive(requests.with_suffix(".lock")))
-            return ToEndpoint(catalog, self.model, requests, "unknown")
+            return [ToEndpoint(catalog, self.model, requests, ask) for ask in ("nothing", "unknown")]
         assert weights is not None
         resources = self.spec.resources or Resources()
         settings = host_settings(catalog, self.model)
@@ -153,7 +162,8 @@ class HostModel:
         wanted = Wanted(description, weights, image, resources, self.spec.gpus)
         parts = host_parts(catalog, self.model)
         engine = self._stack.enter_context(SharedEngine(self._log.stem, detect(catalog), self._log))
-        return ToEngine(catalog, f"{self._kind} {self._name}", "reader", self.model, wanted, parts, "unknown", engine)
+        job = f"{self._kind} {self._name}"
+        return [ToEngine(catalog, job, "reader", self.model, wanted, parts, "unknown", engine)]
 
     @property
     def _log(self) -> Path:
