@@ -21,8 +21,9 @@ import pytest
 from conftest import ROOT
 from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, fake_endpoint, make_endpoint_repository
 from host_fakes import ScriptedRuntime, write_toy
-from upkeep import judging
+from upkeep import cli, judging
 from upkeep.catalog import Catalog
+from upkeep.commands import suite as suite_commands
 from upkeep.contract import Judgement, Pattern, Rubric
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell
@@ -39,6 +40,8 @@ from upkeep.judges import judges_of
 from upkeep.judging.nearest import Nearest
 from upkeep.judging.suite import judge_suite
 from upkeep.layout import Layout
+from upkeep.operations.plan.judging import judgings
+from upkeep.serving.counting.records import Assumed
 from upkeep.yaml_files import read_yaml
 
 ECHO = Cell("toy", "echo", "a", "none")
@@ -308,6 +311,7 @@ import os, signal, sys
 sys.path[:0] = [{tests!r}, {src!r}]
 from pathlib import Path
 from upkeep.catalog import Catalog
+from upkeep.commands import suite as suite_commands
 from upkeep.gateway.endpoints import replies
 from upkeep.judging import judge
 from upkeep.judging.suite import judge_suite
@@ -466,3 +470,48 @@ def test_two_judges_and_the_key_are_held_against_each_other(tmp_path: Path, serv
     assert found.share <= 100 * same.height / PROBES
     (one,) = work(basis)
     assert (one.judge, one.responses, one.asked, one.unread) == (MODEL, PROBES, PROBES, 0)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_a_plan_books_what_a_judge_is_asked(tmp_path: Path, server: FakeEndpoint) -> None:
+    catalog = repository(tmp_path, server.url)
+    found = judgings(catalog, "mini", Assumed(reply=50, thinking=0))[MODEL, "toy"]
+    assert (found.requests, found.output) == (PROBES, 4 * PROBES)
+    gold = pl.read_parquet(tmp_path / "results/datasets/toy/gold.parquet")["answers"].to_list()
+    texts = ["Judge {gold}.", "{question} | {gold} | {response}", "Question 0?"]
+    expected = sum(sum(map(len, [*texts, *answers])) / 4 + 50 for answers in gold)
+    assert found.prompt == found.computed == pytest.approx(expected)
+    judged_by(catalog)
+    sent = sum(len(m["content"]) for body in server.bodies for m in body["messages"])
+    assert sent / 4 < found.prompt, "a response is assumed to have fifty tokens"
+    (tmp_path / "results/datasets/toy/card.json").unlink()
+    assert judgings(Catalog(tmp_path), "mini", Assumed(reply=50, thinking=0))[MODEL, "toy"].unknown is not None
+
+
+def test_the_command_judges_what_has_been_run_and_says_what_it_lacks(
+    tmp_path: Path, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository(tmp_path, server.url)
+
+    def command(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(tmp_path), *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(str(ended.value.code))
+
+    assert command("judge", "mini", "--judge", "none") == 0
+    assert "has no judges" in capsys.readouterr().out and not server.bodies
+    monkeypatch.delenv(VARIABLE)
+    assert command("judge", "mini") == 1
+    assert f"export {VARIABLE}=" in capsys.readouterr().err and not server.bodies
+    suite_commands._tell_judges(Catalog(tmp_path), Catalog(tmp_path).suite("mini"))
+    assert "`--judge none` runs the suite without one" in capsys.readouterr().err
+    monkeypatch.setenv(VARIABLE, KEY)
+    assert command("judge", "mini") == 0
+    told = capsys.readouterr().out
+    assert f"{ECHO}: {PROBES} verdicts, {PROBES} questions to {MODEL}" in told
+    probe = pl.read_parquet(tmp_path / "results/datasets/toy/probes.parquet")["probe_id"][0]
+    assert command("show", str(ECHO), probe) == 0
+    assert f"  {MODEL}, right: " in capsys.readouterr().out

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 from upkeep.commands.arguments import catalog_of, chosen_by
 from upkeep.commands.jobs import failures
 from upkeep.commands.results import tell_alike, tell_edits, tell_refused
+from upkeep.errors import UpkeepError
 from upkeep.machine.lifeline import await_orphans, leading
 
 if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
+    from upkeep.contract import Suite
     from upkeep.execution.runtimes import Runtime
 
 
@@ -40,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from upkeep.batches import batches
     from upkeep.execution.detection import detect
     from upkeep.grading.scores import read_scores, score_suite
+    from upkeep.judges import judges_of
     from upkeep.layout import Layout
     from upkeep.machine.gpus import require_gpus
     from upkeep.report.edits import edited
@@ -49,11 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.suite or catalog.config.suite
     suite = catalog.suite(name)
     cells = catalog.cells(suite)
-    needed = max((catalog.spec(cell.model).gpus for cell in cells if cell.model != "none"), default=0)
+    models = {cell.model for cell in cells if cell.model != "none"} | set(judges_of(catalog, suite))
+    needed = max((catalog.spec(model).gpus for model in models), default=0)
     require_gpus(0 if arguments.dry_run else needed, f"suite {name}")
     runtime = detect(catalog)
     print(f"suite {name}: {len(cells)} cells. {suite.summary}", flush=True)
     print(f"runtime: {runtime.describe()}", flush=True)
+    _tell_judges(catalog, suite)
     begin = time.monotonic()
     before = _stamp(Layout(catalog.results).report)
     again: list[str] = []
@@ -95,6 +101,20 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
     counted = (found.manifest for found in scores.basis.cells.values() if found.manifest)
     return finished or failures(catalog, counted)
+
+
+def _tell_judges(catalog: Catalog, suite: Suite) -> None:
+    """Say of judges that cannot be asked, before cells are run for hours: these need no judge."""
+    from upkeep.gateway.endpoints.terms import require_endpoint
+    from upkeep.judges import judges_of
+
+    for judge in judges_of(catalog, suite):
+        if catalog.model(judge).engine == "endpoint":
+            try:
+                require_endpoint(catalog, judge)
+            except UpkeepError as error:
+                why = f"{error.problem} ({error.remedy})"
+                print(f"judge {judge}: {why}; `--judge none` runs the suite without one", file=sys.stderr, flush=True)
 
 
 @_alone

@@ -9,14 +9,15 @@ from pathlib import Path
 from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec
+from upkeep.judges import judges_of
 from upkeep.layout import Layout
 from upkeep.operations.doctor.findings import Facts, Finding, missing, ok, warning
 from upkeep.operations.needs import models_of, weight_bytes
 
 
 def models(catalog: Catalog, suite: str, facts: Facts) -> Iterator[Finding]:
-    """Weights of the suite's models, at hand or not; keys of all endpoints, present or not."""
-    needed: set[str] = set()
+    """Weights of the suite's models and judges, at hand or not; keys of all endpoints, present or not."""
+    needed = set(judges_of(catalog, catalog.suite(suite)))
     for cell in catalog.cells(catalog.suite(suite)):
         needed.update(models_of(catalog, cell))
     keys: dict[str, list[str]] = {}
