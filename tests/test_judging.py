@@ -41,6 +41,7 @@ from upkeep.judging.nearest import Nearest
 from upkeep.judging.suite import judge_suite
 from upkeep.layout import Layout
 from upkeep.operations.plan.judging import judgings
+from upkeep.operations.validate import validate_path
 from upkeep.serving.counting.records import Assumed
 from upkeep.yaml_files import read_yaml
 
@@ -60,9 +61,16 @@ strict:
 """
 
 
+RUBRIC = {
+    "system": 'Say {"verdict": "Y"}.',
+    "user": "{response}",
+    "verdicts": {"Y": "right", "O": "outdated", "N": "wrong"},
+    "read": "only",
+}
+
+
 def rubric(read: str = "only", **fields: Any) -> Rubric:
-    words = {"Y": "right", "O": "outdated", "N": "wrong"}
-    return msgspec.convert({"system": "s", "user": "u", "verdicts": words, "read": read} | fields, Rubric)
+    return msgspec.convert(RUBRIC | {"read": read} | fields, Rubric)
 
 
 # ---------------------------------------------------------------- patterns
@@ -144,8 +152,10 @@ def test_what_a_response_says_is_taken_for_no_slot() -> None:
     [
         ({}, "found both, or neither"),
         ({"pattern": {"words": ["a"]}, "decides": "reasoning"}, "decides what is right"),
-        ({"rubric": {"system": "s", "user": "u", "verdicts": {"Y": "right"}, "read": "only"}}, "length >= 2"),
-        ({"rubric": {"system": "s", "user": "u", "verdicts": {"Y": "good", "N": "wrong"}, "read": "only"}}, "good"),
+        ({"rubric": RUBRIC | {"verdicts": {"Y": "right"}}}, "length >= 2"),
+        ({"rubric": RUBRIC | {"verdicts": {"Y": "good", "N": "wrong"}}}, "good"),
+        ({"rubric": RUBRIC | {"user": "{response} {answer}"}}, "no slot {answer}"),
+        ({"rubric": RUBRIC | {"user": "{question}"}}, "does not show the judge"),
     ],
 )
 def test_a_judgement_that_is_none_is_refused(fields: dict[str, Any], told: str) -> None:
@@ -156,6 +166,7 @@ def test_a_judgement_that_is_none_is_refused(fields: dict[str, Any], told: str) 
 def test_every_list_of_the_papers_is_read_and_every_dataset_finds_its_own() -> None:
     lists = {path: read_yaml(path, dict[str, list[Judgement]]) for path in ROOT.glob("papers/*/judges.yaml")}
     assert len(lists) == 3
+    assert all("valid judgements" in validate_path(path) for path in lists)
     catalog, used = Catalog(ROOT), set[tuple[Path, str]]()
     for name in catalog.datasets:
         spec = catalog.dataset(name)

@@ -34,7 +34,7 @@ from upkeep.contract.datasets import (
     Published,
     TrainingSet,
 )
-from upkeep.contract.judges import Judgement, Meaning, Pattern, Rubric
+from upkeep.contract.judges import SLOTS, Judgement, Meaning, Pattern, Rubric
 from upkeep.contract.manifests import Attempt, Environment, Fact, Job, Manifest, Reported, Served, Spent
 from upkeep.contract.methods import MethodCard
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
@@ -46,6 +46,7 @@ from upkeep.contract.suites import CellChoice, Cluster, Config, Suite
 __all__ = [
     "BOUNDARY",
     "MAX_LINE_BYTES",
+    "SLOTS",
     "STREAM",
     "Aliases",
     "Attempt",

@@ -1,5 +1,6 @@
 """How responses are judged where the answer key's words alone do not say what is right."""
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -8,6 +9,10 @@ from upkeep.contract.base import Count, Name, Positive, Record
 
 Meaning = Literal["right", "outdated", "wrong"]
 """What a verdict says of a response; what is outdated was right before, and is not now."""
+
+
+SLOTS = ("question", "gold", "response", "context", "passages")
+"""What a rubric's texts may ask for, in braces."""
 
 
 class Pattern(Record, frozen=True, kw_only=True):
@@ -46,6 +51,13 @@ class Rubric(Record, frozen=True, kw_only=True):
     """How many of the stream's documents it sees: those nearest to question and right answer, by tf-idf."""
     others_only: bool = False
     """Whether it judges no response of its own model."""
+
+    def __post_init__(self) -> None:
+        asked = set(re.findall(r"\{([a-z_]+)\}", self.system + self.user))
+        if unknown := sorted(asked - set(SLOTS)):
+            raise ValueError(f"no slot {{{unknown[0]}}}: there are {', '.join(f'{{{slot}}}' for slot in SLOTS)}")
+        if "response" not in asked:
+            raise ValueError("a rubric that does not show the judge the {response}")
 
 
 class Judgement(Record, frozen=True, kw_only=True):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import polars as pl
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Judgement, Pattern, Rubric
+from upkeep.contract import SLOTS, Judgement, Pattern, Rubric
 from upkeep.errors import UpkeepError, unknown
 from upkeep.yaml_files import read_yaml
 
@@ -24,7 +25,7 @@ WORDS = "words"
 """What stands in the place of a judge where the answer key's words say what is right."""
 ABSTAINS = "abstains"
 """The verdict of a pattern on a response with one of its phrases."""
-_SLOT = re.compile(r"\{(question|gold|response|context|passages)\}")
+_SLOT = re.compile(rf"\{{({'|'.join(SLOTS)})\}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,21 @@ def judgements_of(catalog: Catalog, dataset: str) -> Judgements:
     if spec.judges is None:
         return NONE
     path = catalog.root / "papers" / spec.paper / FILE
-    known = read_yaml(path, dict[str, list[Judgement]], expected="judgements as in papers/FORMAT.md")
+    known = read_lists(path)
     if spec.judges not in known:
         raise unknown(
             "list of judgements", spec.judges, known, f"none of this name in {path.relative_to(catalog.root)}"
         )
     return Judgements(known[spec.judges], f"{path}: {spec.judges}")
+
+
+def read_lists(path: Path) -> dict[str, list[Judgement]]:
+    """The lists of a `judges.yaml`, by name.
+
+    Raises:
+        UpkeepError: it is missing, no YAML, or a field is wrong.
+    """
+    return read_yaml(path, dict[str, list[Judgement]], expected="lists of judgements as in docs/judges.md")
 
 
 # ---------------------------------------------------------------- patterns

@@ -16,11 +16,13 @@ from upkeep.errors import UpkeepError
 from upkeep.families import read_family
 from upkeep.files import open_regular
 from upkeep.integrity import read_record, verify_folder
+from upkeep.judges import judges_of
 from upkeep.lines import Refused, decode, read_lines
 from upkeep.model_cards import CARD, read_card
 from upkeep.record_files import check_file
 
 R = TypeVar("R", bound=Record)
+JUDGES = "judges.yaml"
 
 
 def validate_path(path: Path, results: Path | None = None) -> str:
@@ -117,11 +119,15 @@ def _check_yaml(path: Path) -> str:
     kind = names.get(path.name) or {"prompts": "prompt", "suites": "suite"}.get(path.parent.name)
     if path.name == CARD:
         return f"{path.name}: a valid card of {', '.join(read_card(path))}"
+    if path.name == JUDGES:
+        from upkeep.grading.judgements import read_lists  # with polars
+
+        return f"{path.name}: valid judgements {', '.join(read_lists(path))}"
     if kind is None:
         raise UpkeepError(
             "do not know how to check this",
             where=path,
-            expected=f"{', '.join((*names, CARD))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
+            expected=f"{', '.join((*names, CARD, JUDGES))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
     if kind == "dataset":
         read_family(path)
@@ -137,17 +143,21 @@ def _check_names(catalog: Catalog, kind: str, path: Path) -> None:
     """Refuse a card in its place in the suite that names what there is not.
 
     Raises:
-        UpkeepError: a suite's papers or cells, a dataset's prompt or metrics, a method's models.
+        UpkeepError: a suite's papers, cells or judges, a dataset's prompt, metrics or judges, a method's models.
     """
-    from upkeep.grading.metric_families import family_of  # with polars
+    from upkeep.grading.judgements import judgements_of  # with polars
+    from upkeep.grading.metric_families import family_of
 
     match kind:
         case "suite":
-            catalog.cells(catalog.suite(path.parent.name if path.name == "suite.yaml" else path.stem))
+            suite = catalog.suite(path.parent.name if path.name == "suite.yaml" else path.stem)
+            catalog.cells(suite)
+            judges_of(catalog, suite)
         case "dataset":
             for name in catalog.family(path.parent.name):
                 catalog.prompt_of(name)
                 family_of(catalog, name)
+                judgements_of(catalog, name)
         case "method":
             method = path.parent.name
             for variant in catalog.method(method).variants:
@@ -171,6 +181,7 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
     "dataset.yaml": lambda path, _: _check_yaml(path),
     "suite.yaml": lambda path, _: _check_yaml(path),
     CARD: lambda path, _: _check_yaml(path),
+    JUDGES: lambda path, _: _check_yaml(path),
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),
