@@ -14,9 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import ROOT
 from host_fakes import make_repository, write_toy
 from upkeep.catalog import Catalog
+from upkeep.gateway.endpoints import client as client_module
+from upkeep.gateway.endpoints import pace
 from upkeep.jobs import Cell
 
 KEY = "sk-secret-0123456789abcdef"
@@ -195,6 +199,14 @@ def fake_endpoint(act: Act = lambda number, body: "good") -> Iterator[FakeEndpoi
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def be_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a key, and nobody waits long."""
+    monkeypatch.setenv(VARIABLE, KEY)
+    monkeypatch.setattr(pace, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(client_module, "GRACE_S", 0.2)
+    monkeypatch.setattr(client_module, "WAIT_S", 0.01)
 
 
 def make_endpoint_repository(root: Path, url: str, more: str = "", budget: str = "1000.0", trials: int = 1) -> Catalog:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from conftest import CACHE, put_dataset, spec_of
-from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, fake_endpoint, make_endpoint_repository
+from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, be_quick, fake_endpoint, make_endpoint_repository
 from upkeep.building import assistant, store
 from upkeep.building.annotator import hire
 from upkeep.building.assistant import Step
@@ -29,8 +29,6 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.share import SharedEngine
 from upkeep.files import remove_tree
 from upkeep.gateway import transfer
-from upkeep.gateway.endpoints import client as client_module
-from upkeep.gateway.endpoints import pace
 from upkeep.layout import Layout
 
 BABI = "oaks_babi_mini"
@@ -60,9 +58,7 @@ def says(content: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, KEY)
-    monkeypatch.setattr(pace, "BACKOFF_S", 0.001)
-    monkeypatch.setattr(client_module, "GRACE_S", 0.2)
+    be_quick(monkeypatch)
 
 
 @pytest.fixture

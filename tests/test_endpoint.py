@@ -31,6 +31,7 @@ from endpoint_fakes import (
     VARIABLE,
     Act,
     FakeEndpoint,
+    be_quick,
     fake_endpoint,
     make_endpoint_repository,
     write_card,
@@ -81,10 +82,7 @@ TESTS, SRC = Path(__file__).parent, Path(upkeep.__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, KEY)
-    monkeypatch.setattr(pace, "BACKOFF_S", 0.001)
-    monkeypatch.setattr(client_module, "GRACE_S", 0.2)
-    monkeypatch.setattr(client_module, "WAIT_S", 0.01)
+    be_quick(monkeypatch)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
-from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, fake_endpoint, make_endpoint_repository
+from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, be_quick, fake_endpoint, make_endpoint_repository
 from host_fakes import ScriptedRuntime, write_toy
 from upkeep import cli, judging
 from upkeep.catalog import Catalog
@@ -27,8 +27,6 @@ from upkeep.commands import suite as suite_commands
 from upkeep.contract import Judgement, Pattern, Rubric
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell
-from upkeep.gateway.endpoints import client as client_module
-from upkeep.gateway.endpoints import pace
 from upkeep.grading.agreement import agreement, agreements, work
 from upkeep.grading.basis import Basis
 from upkeep.grading.judged import judged
@@ -236,9 +234,7 @@ class Unsteady:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, KEY)
-    monkeypatch.setattr(pace, "BACKOFF_S", 0.001)
-    monkeypatch.setattr(client_module, "GRACE_S", 0.2)
+    be_quick(monkeypatch)
 
 
 @pytest.fixture
