@@ -188,6 +188,8 @@ def reply(dataset: str, method: str, n: int) -> Prediction:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone whose suite `mini` has run."""
     root = copy_repository(tmp_path_factory.mktemp("sense"))
+    for card in root.glob("datasets/*/dataset.yaml"):  # what is made up has no families of questions to judge
+        card.write_text(re.sub(r"^judges: .*\n", "", card.read_text(), flags=re.M))
     catalog = Catalog(root)
     cells = [cell for cell in catalog.cells(catalog.suite("mini")) if cell.model == "pico"]
     for dataset in {cell.dataset for cell in cells}:
