@@ -19,4 +19,4 @@ for judge in suite.judges:
         params:
             judge=judge,
         shell:
-            "python -m upkeep judge --judge {params.judge} > {log} 2>&1"
+            "python -m upkeep judge --only {params.judge} > {log} 2>&1"

@@ -24,7 +24,7 @@ from host_fakes import ScriptedRuntime, write_toy
 from upkeep import cli, judging
 from upkeep.catalog import Catalog
 from upkeep.commands import suite as suite_commands
-from upkeep.contract import Judgement, Pattern, Rubric
+from upkeep.contract import Judgement, Pattern, Rubric, Suite
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell
 from upkeep.grading.agreement import agreement, agreements, work
@@ -34,7 +34,7 @@ from upkeep.grading.judgements import ABSTAINS, Judgements, filled, right_verdic
 from upkeep.grading.scores import read_scores, score_suite
 from upkeep.integrity import Missing, Stale
 from upkeep.jobs import Cell
-from upkeep.judges import judges_of
+from upkeep.judges import judges_by_cell, judges_of
 from upkeep.judging.nearest import Nearest
 from upkeep.judging.suite import judge_suite
 from upkeep.layout import Layout
@@ -444,6 +444,17 @@ def test_the_user_may_have_another_judge_or_none(tmp_path: Path, server: FakeEnd
     suite = Catalog(tmp_path).suite("mini")
     assert judges_of(Catalog(tmp_path), suite) == [MODEL]
     assert judges_of(Catalog(tmp_path, None, {"judge": "none"}), suite) == []
+    some = msgspec.convert(
+        {"label": "l", "summary": "s", "papers": [], "judges": []}
+        | {"cells": [{"datasets": ["toy"], "methods": [f"echo/{v}"], "models": ["none"]} for v in "ab"]},
+        Suite,
+    )
+    both = [ECHO, Cell("toy", "echo", "b", "none")]
+    chosen = Catalog(tmp_path, None, {"judge": MODEL})
+    assert judges_by_cell(chosen, some) == {cell: [MODEL] for cell in both}, "a suite without judges: all of its cells"
+    first = msgspec.structs.replace(some.cells[0], judges=["another"])
+    of_one = msgspec.structs.replace(some, cells=[first, some.cells[1]])
+    assert judges_by_cell(chosen, of_one) == {both[0]: [MODEL], both[1]: []}, "no cell that nobody was to judge"
     with pytest.raises(UpkeepError, match="nobody"):
         judges_of(Catalog(tmp_path, None, {"judge": "nobody"}), suite)
 
@@ -508,6 +519,8 @@ def test_the_command_judges_what_has_been_run_and_says_what_it_lacks(
             cli.main()
         return int(str(ended.value.code))
 
+    assert command("judge", "mini", "--only", "echo") == 1
+    assert MODEL in capsys.readouterr().err
     assert command("judge", "mini", "--judge", "none") == 0
     assert "has no judges" in capsys.readouterr().out and not server.bodies
     monkeypatch.delenv(VARIABLE)

@@ -161,6 +161,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
 
     judge = command("judge", results.judge, "have the judges of a suite judge the responses of its complete cells")
     judge.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    judge.add_argument("--only", metavar="MODEL", help="one of the suite's judges")
 
     score = command("score", results.score, "score the complete cells of a suite")
     score.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")

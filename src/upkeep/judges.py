@@ -16,15 +16,18 @@ NOBODY = "none"
 
 
 def judges_by_cell(catalog: Catalog, suite: Suite) -> dict[Cell, list[str]]:
-    """The models that judge each cell of a suite: those of its file, or the one that the user has judge in their place.
+    """The models that judge each cell of a suite: those of its file, or the one that the user has judge in their place;
+    in a suite that names none, that one judges all cells.
 
     Raises:
         UpkeepError: one is not there, or generates no text.
     """
     found: dict[Cell, list[str]] = {}
+    chosen = catalog.config.judge
+    nobody = not suite.judges and not any(choice.judges for choice in suite.cells)
     for choice in suite.cells:
         named = suite.judges if choice.judges is None else choice.judges
-        if (chosen := catalog.config.judge) is not None:
+        if chosen is not None and (named or nobody):
             named = [] if chosen == NOBODY else [chosen]
         for cell in catalog.cells_of(choice):
             judges = found.setdefault(cell, [])

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of
+from upkeep.errors import unknown
 
 if TYPE_CHECKING:
     from upkeep.grading.scores import Scores
@@ -24,7 +25,9 @@ def judge(arguments: argparse.Namespace) -> int:
     judges = judges_of(catalog, catalog.suite(name))
     if not judges:
         print(f"suite {name} has no judges: `judges:` in its file names them, or --judge one for this time")
-    for judge in judges:
+    if arguments.only is not None and arguments.only not in judges:
+        raise unknown("judge", arguments.only, judges, f"no judge of this name in suite {name}")
+    for judge in [arguments.only] if arguments.only is not None else judges:
         for line in judge_suite(catalog, name, judge):
             print(line, flush=True)
     return 0
