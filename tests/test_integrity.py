@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
@@ -179,3 +181,28 @@ def test_what_many_jobs_share_is_verified_once_for_one_purpose_and_again_for_the
                     look(catalog, "bad")
     assert asked == ["a", "b", "bad", "bad"] * 2
     assert [look(catalog, "a"), look(catalog, "a")] == ["a", "a"] and asked[-2:] == ["a", "a"]
+
+
+AT_ONCE = """
+import json, sys, threading
+import msgspec
+from upkeep import integrity
+sys.setswitchinterval(1e-6)
+for number in range(300):
+    parts = [(f"part{n}", msgspec.defstruct(f"Part{number}_{n}", [("x", int, 0)]) | None, None) for n in range(8)]
+    record = msgspec.defstruct(f"Record{number}", parts)
+    data = json.dumps({f"part{n}": {"x": 1} for n in reversed(range(8))}).encode()
+    both = threading.Barrier(2)
+    def read():
+        both.wait()
+        assert integrity._decoder(record).decode(data).part7.x == 1
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+"""
+
+
+def test_threads_that_are_the_first_to_read_a_kind_of_record_do_not_end_the_process() -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(integrity.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

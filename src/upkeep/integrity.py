@@ -11,6 +11,7 @@ import functools
 import os
 import platform
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -171,7 +172,7 @@ def sealed(record: S) -> S:
     Raises:
         msgspec.ValidationError: a value is beyond what the record holds.
     """
-    record = msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+    record = _decoder(type(record)).decode(msgspec.json.encode(record))
     return msgspec.structs.replace(record, seal=seal(record))
 
 
@@ -181,6 +182,19 @@ def write_sealed(path: Path, record: S, *, durable: bool = False) -> S:
     content = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
     write_atomically(path, content, durable=durable)
     return record
+
+
+def _decoder(record: type[R]) -> msgspec.json.Decoder[R]:
+    """The decoder of a kind of record. Threads that are the first to use one at the same time would crash the process:
+    msgspec works out what a record's fields are when it is first asked for."""
+    with _FIRST:
+        if (known := _decoders.get(record)) is None:
+            known = _decoders[record] = msgspec.json.Decoder(record)
+    return known
+
+
+_FIRST = threading.Lock()
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def read_record(path: Path, record: type[R], remedy: str = "make it anew with the command that wrote it") -> R:
@@ -197,7 +211,7 @@ def read_record(path: Path, record: type[R], remedy: str = "make it anew with th
         raise Missing("file not found", where=path, expected=f"a {record.__name__} as in schema/", remedy=remedy)
     try:
         with open_regular(path, MAX_RECORD_BYTES) as file:
-            return decode(file.read(), msgspec.json.Decoder(record))
+            return decode(file.read(), _decoder(record))
     except Refused as refused:
         raise damaged(refused.fault.error(path), remedy) from None
     except UpkeepError as error:

@@ -189,9 +189,9 @@ def one(cell: Shown, probe: str, trial: int, *, full: bool) -> Iterator[str]:
     for document in gold["evidence"]:
         at = f"retrieved, rank {found[document]}" if document in found else "not retrieved" if found else ""
         yield f"  evidence  {_plain(document)}  {at}".rstrip()
-    yield from _judges(cell, probe, trial)
+    yield from (judges := list(_judges(cell, probe, trial)))
     yield ""
-    yield f"VERDICT: {graded['verdict']}"
+    yield f"VERDICT: {graded['verdict']}" + (" (by the answer key's words)" if judges else "")
 
 
 def _judges(cell: Shown, probe: str, trial: int) -> Iterator[str]:
