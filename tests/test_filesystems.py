@@ -210,6 +210,7 @@ def test_every_command_tells_a_full_disk_in_words(
         raise OSError(number, os.strerror(number), str(tmp_path / "scores.parquet"))
 
     monkeypatch.setattr("upkeep.commands.questions.listing", write)
+    monkeypatch.setattr(cli, "_parser", cli._parser.__wrapped__)  # one that knows it
     monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(ROOT), "list", "methods"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

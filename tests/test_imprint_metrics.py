@@ -192,36 +192,3 @@ def test_answers_that_failed_in_either_cell_have_no_say_in_tokens() -> None:
     assert (found["all", "context_tokens"], found["all", "generation_tokens"]) == (140, 7)
     everything_failed = [row | {"failed": True, "prompt_tokens": None, "completion_tokens": None} for row in mine]
     assert not any(metric.endswith(("_tokens", "_ratio")) for _, metric in scores(everything_failed, closed))
-
-
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [
-        ("No", True),
-        ("no.", True),
-        ("No, it did not reach the harbour", True),
-        ("It did not; no, never. Yes?", True),
-        ("Yes", False),
-        ("Yes, and no one knows why", False),
-        ("It did not", False),
-        ("Norway", False),
-        ("not", False),
-        ("", False),
-        (None, False),
-    ],
-)
-def test_of_what_never_was_in_the_news_a_first_no_is_right(answer: str | None, right: bool) -> None:
-    def asked(**slices: str) -> dict[tuple[str, str], float]:
-        return scores(rows_of([(slices, [False] * 8)], answer=answer))
-
-    found = asked(family="bound_abs", month="2025-01")
-    names = [(subset, metric) for subset in ("bound_abs", "all") for metric in ("pass_at_1", "all_correct_at_8")]
-    assert [found[name] for name in [*names, ("bound_abs", "accuracy")]] == [100 * right] * 5
-    for slices in ({"family": "dir_acq", "month": "2025-01"}, {"family": "bound_abs", "persona": "p"}):
-        assert asked(**slices)["all", "pass_at_1_pooled"] == 0, "elsewhere the answer key alone says what is right"
-
-
-@pytest.mark.parametrize("answer", ["Yes, but there is no record of it", "No", None])
-def test_what_the_answer_key_accepts_stays_right(answer: str | None) -> None:
-    slices = {"family": "bound_abs", "month": "2025-01"}
-    assert scores(rows_of([(slices, [True] * 8)], answer=answer))["bound_abs", "pass_at_1"] == 100

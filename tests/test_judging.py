@@ -99,6 +99,29 @@ def test_a_pattern_finds_the_first_word_or_a_phrase_near_the_beginning(
     assert spotted(pattern, response) == expected
 
 
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("No", True),
+        ("no.", True),
+        ("No, it did not reach the harbour", True),
+        ("It did not; no, never. Yes?", True),
+        ("Yes, but there is no record of it", True),
+        ("Yes", False),
+        ("Yes, and no one knows why", False),
+        ("It did not", False),
+        ("Norway", False),
+        ("not", False),
+        ("", False),
+    ],
+)
+def test_of_what_never_was_in_the_news_a_first_no_is_right_and_to_abstain(response: str, right: bool) -> None:
+    of = read_yaml(ROOT / "papers/imprintbench/judges.yaml", dict[str, list[Judgement]])["world_news"]
+    (pattern,) = [one.pattern for one in of if one.where == {"family": ["bound_abs"]}]
+    assert pattern is not None
+    assert (spotted(pattern, response) in right_verdicts(pattern, ["No, the corpus contains no record of"])) is right
+
+
 def test_right_is_the_answer_keys_word_or_the_patterns_own_and_to_abstain() -> None:
     assert right_verdicts(YES_NO, ["Yes"]) == {"yes", ABSTAINS}
     assert right_verdicts(DENIES, ["whatever the key says"]) == {"no", ABSTAINS}

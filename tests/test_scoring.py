@@ -35,7 +35,7 @@ from upkeep.contract import (
 from upkeep.errors import UpkeepError
 from upkeep.grading import metrics, score, statistics
 from upkeep.grading.dataset_scores import score_dataset
-from upkeep.grading.graded import READ, grade, grade_cell
+from upkeep.grading.graded import READ, VERDICTS, grade, grade_cell
 from upkeep.grading.key import Key, key_in
 from upkeep.grading.matching import EQUIVALENCES, canonical, equivalence, letter, short_answer
 from upkeep.grading.metric_families import read_family
@@ -382,9 +382,10 @@ def test_an_unread_answer_counts_as_wrong_and_lowers_the_parse_rate(tmp_path: Pa
 def test_a_missing_prediction_counts_as_wrong(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"q": timeline("xxxx")})
     key = key_of(tmp_path)
+    values = ("q@0", 0, "x", "marker", None, None, False, None, 7, 1)
     predictions = pl.DataFrame(
-        {name: [value] for name, value in zip(READ, ("q@0", 0, "x", "marker", False, None, 7, 1), strict=True)},
-        schema_overrides={"trial": pl.Int32, "rank": pl.Int32},
+        {name: [value] for name, value in zip(READ, values, strict=True)},
+        schema_overrides={name: VERDICTS[name] for name in READ},
     )
     graded = grade(key, predictions, trials=1)
     assert graded["right"].to_list() == [True, False, False, False]
