@@ -1,4 +1,4 @@
-# One rule a judge: a model that says of every cell of the suite which responses are right (src/upkeep/judging/).
+# One rule a judge: a model that says which responses of the cells that it judges are right (src/upkeep/judging/).
 # What was judged before is reused, so it stays until something takes its place.
 for judge in suite.judges:
 

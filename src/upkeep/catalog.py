@@ -303,6 +303,7 @@ class Catalog:
             ) from None
 
     def cells_of(self, choice: CellChoice) -> Iterator[Cell]:
+        """The cells of one choice of a suite, checked, in its order; raises as `check`."""
         for dataset in choice.datasets:
             for method_and_variant in choice.methods:
                 method, _, variant = method_and_variant.partition("/")

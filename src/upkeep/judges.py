@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from upkeep.catalog import Catalog
@@ -32,7 +32,7 @@ def judges_by_cell(catalog: Catalog, suite: Suite) -> dict[Cell, list[str]]:
         for cell in catalog.cells_of(choice):
             judges = found.setdefault(cell, [])
             judges += [judge for judge in dict.fromkeys(named) if judge not in judges]
-    for judge in _each(found):
+    for judge in each_of(found):
         if (role := catalog.model(judge).role) != "generator":
             raise UpkeepError(f"{judge!r} is an {role}", where="judges", expected="a model that generates text")
     return found
@@ -40,11 +40,12 @@ def judges_by_cell(catalog: Catalog, suite: Suite) -> dict[Cell, list[str]]:
 
 def judges_of(catalog: Catalog, suite: Suite) -> list[str]:
     """All models that judge in a suite; raises as `judges_by_cell`."""
-    return list(_each(judges_by_cell(catalog, suite)))
+    return each_of(judges_by_cell(catalog, suite))
 
 
-def _each(by_cell: dict[Cell, list[str]]) -> dict[str, None]:
-    return dict.fromkeys(judge for judges in by_cell.values() for judge in judges)
+def each_of(by_cell: Mapping[Cell, Iterable[str]]) -> list[str]:
+    """The judges of all cells, each once."""
+    return list(dict.fromkeys(judge for judges in by_cell.values() for judge in judges))
 
 
 def called(catalog: Catalog, judges: Iterable[str]) -> dict[str, str]:

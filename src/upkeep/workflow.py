@@ -24,7 +24,7 @@ from upkeep.gateway.engines import embedder_resources
 from upkeep.images.records import ImageRecord
 from upkeep.integrity import Damaged, Missing, Stale, read_sealed
 from upkeep.jobs import Cell, Job, Training
-from upkeep.judges import judges_by_cell
+from upkeep.judges import each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
 from upkeep.needs import Needs
@@ -63,7 +63,7 @@ class Workflow:
         self.cells = self.catalog.cells(self.catalog.suite(self.name))
         self.batches = batches(self.catalog, self.cells)
         self._judged_by = judges_by_cell(self.catalog, self.catalog.suite(self.name))
-        self.judges = list(dict.fromkeys(judge for judges in self._judged_by.values() for judge in judges))
+        self.judges = each_of(self._judged_by)
         self._held = contextlib.ExitStack()
 
     def begin(self) -> None:

@@ -14,8 +14,7 @@ from upkeep.errors import UpkeepError
 from upkeep.fields import plain
 from upkeep.files import digest
 from upkeep.grading import counted
-from upkeep.grading.judged import Judged, has_say, judged
-from upkeep.grading.judgements import judgements_of
+from upkeep.grading.judged import Judged, has_say, judged, questions_of
 from upkeep.grading.key import GRADED_ON
 from upkeep.grading.metric_families import code_of, second_of
 from upkeep.grading.metrics import Family, Second
@@ -23,7 +22,7 @@ from upkeep.grading.score import Identity, identify
 from upkeep.identity import tree
 from upkeep.integrity import Missing
 from upkeep.jobs import Cell
-from upkeep.judges import called, judges_by_cell
+from upkeep.judges import called, each_of, judges_by_cell
 from upkeep.published import Standing, standing
 
 
@@ -59,7 +58,7 @@ class Basis:
     @cached_property
     def called(self) -> dict[str, str]:
         """What tables call each judge."""
-        return called(self.catalog, dict.fromkeys(judge for judges in self.judges.values() for judge in judges))
+        return called(self.catalog, each_of(self.judges))
 
     @cached_property
     def judged(self) -> dict[Cell, dict[str, Judged | UpkeepError]]:
@@ -133,7 +132,7 @@ class Basis:
     def _judgements(self, dataset: str) -> object:
         """How a dataset's responses are judged; where that cannot be read, why."""
         try:
-            return plain(judgements_of(self.catalog, dataset).of)
+            return questions_of(self.catalog, dataset)
         except UpkeepError as error:
             return str(error)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import msgspec
 import polars as pl
@@ -87,6 +88,8 @@ class Judgements:
 
 
 NONE = Judgements(())
+_read: WeakKeyDictionary[Catalog, dict[Path, dict[str, list[Judgement]]]] = WeakKeyDictionary()
+"""Each file is read once for a catalog, as its own are: every cell of a suite asks for it."""
 
 
 def judgements_of(catalog: Catalog, dataset: str) -> Judgements:
@@ -99,7 +102,10 @@ def judgements_of(catalog: Catalog, dataset: str) -> Judgements:
     if spec.judges is None:
         return NONE
     path = catalog.root / "papers" / spec.paper / FILE
-    known = read_lists(path)
+    read = _read.setdefault(catalog, {})
+    if path not in read:
+        read[path] = read_lists(path)
+    known = read[path]
     if spec.judges not in known:
         raise unknown(
             "list of judgements", spec.judges, known, f"none of this name in {path.relative_to(catalog.root)}"
