@@ -101,7 +101,7 @@ class Line:
     """Datasets."""
     graded: Sequence[int] = ()
     scored: Sequence[int] | None = None
-    """None: those that are replayed."""
+    """None: those that are graded."""
 
 
 LINES = (
@@ -127,9 +127,8 @@ LINES = (
         built=(BABI,),
         replayed=(2,),
         graded=(0, 1, 2),
-        scored=(0, 1, 2),
     ),
-    Line("how answers are read", add("src/upkeep/grading/reading.py"), graded=ALL, scored=ALL),
+    Line("how answers are read", add("src/upkeep/grading/reading.py"), graded=ALL),
     Line("a metric of their paper", add("papers/oaks/metrics.py"), scored=ALL),
     Line("a metric of another paper", add("papers/evowiki/metrics.py")),
     Line("what metrics share", add("src/upkeep/grading/metrics.py"), scored=ALL),
@@ -144,7 +143,7 @@ def table() -> str:
     rows = [head, ["---"] * len(head)]
     for line in LINES:
         states = ["asked" if n in line.asked else "replayed" if n in line.replayed else "" for n in ALL]
-        scored = line.replayed if line.scored is None else line.scored
+        scored = line.graded if line.scored is None else line.scored
         rows.append([line.what, *states, ", ".join(line.built), number(line.graded), number(scored)])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -203,7 +202,7 @@ def test_a_change_invalidates_what_the_page_says_and_nothing_else(
     assert answers(catalog) == before
     counted = Counted(monkeypatch)
     score_suite(Catalog(root), "small")
-    scored = line.replayed if line.scored is None else line.scored
+    scored = line.graded if line.scored is None else line.scored
     assert numbers(map(Cell.parse, counted.graded)) == list(line.graded)
     assert numbers(map(Cell.parse, counted.scored)) == list(scored)
 

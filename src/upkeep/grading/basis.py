@@ -9,7 +9,7 @@ from typing import Any
 from upkeep import inputs
 from upkeep.card_numbers import Read, files_read_once, numbers, places
 from upkeep.catalog import Catalog
-from upkeep.contract import DatasetCard
+from upkeep.contract import DatasetCard, Manifest
 from upkeep.errors import UpkeepError
 from upkeep.fields import plain
 from upkeep.files import digest
@@ -119,7 +119,7 @@ class Basis:
         for cell, found in self.cells.items():
             if found.manifest:
                 said = {name: getattr(one, "seal", "") for name, one in self.judged[cell].items()}
-                parts[str(cell)] = [found.manifest.seal, plain(self.identify(cell)), *([said] if said else [])]
+                parts[str(cell)] = [answered(found.manifest), plain(self.identify(cell)), *([said] if said else [])]
         parts["sums"] = self.joined
         parts["code"] = tree(self.catalog, "src/upkeep/grading")
         return {name: digest(part) for name, part in sorted(parts.items())}
@@ -157,3 +157,12 @@ class Basis:
         if own is not None and own.trials != found.manifest.trials:
             return f"asked {found.manifest.trials} times, and not {own.trials}"
         return ""
+
+
+def answered(manifest: Manifest) -> list[object]:
+    """What scores read of a cell: its predictions' file, and which probes were asked how often.
+
+    A cell that ran again to the same answers keeps its scores, whatever it was that made it run.
+    """
+    predictions = manifest.files.get("predictions.jsonl")
+    return [predictions and predictions.sha256, manifest.trials, manifest.cutoff]
