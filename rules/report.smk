@@ -1,10 +1,11 @@
+# What was scored before is reused, so it stays until something takes its place.
 rule score:
     input:
         suite.manifests,
         suite.judgements,
         suite.plan_of_scores,
     output:
-        suite.scores,
+        update(suite.scores),
     log:
         suite.log("score"),
     conda:

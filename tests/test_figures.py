@@ -19,6 +19,7 @@ from test_tables import NO_SCORES, OAKS, PAPER, frame, score
 from upkeep.errors import UpkeepError
 from upkeep.grading.settings import as_rows
 from upkeep.report import drawing, figures
+from upkeep.report.drawn import Drawn
 from upkeep.report.claims import read_claims
 from upkeep.report.fields import check
 from upkeep.report.reference import read_reference
@@ -383,7 +384,7 @@ def test_panels_of_every_figure_keep_their_room_beside_what_is_written(
 
 def test_a_figure_and_that_of_our_own_runs_are_two_files_each(tmp_path: Path) -> None:
     both = [row for end in ("", "_mini") for row in filling(SPECS["figure_7"], end=end)]
-    svgs = drawing.write(figures.build(SPECS["figure_7"], frame(*both)), tmp_path)
+    svgs = drawing.write(figures.build(SPECS["figure_7"], frame(*both)), Drawn(tmp_path))
     stems = ("figure_7", "figure_7_own")
     assert {path.name for path in tmp_path.iterdir()} == {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")}
     ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in svgs]
@@ -393,14 +394,44 @@ def test_a_figure_and_that_of_our_own_runs_are_two_files_each(tmp_path: Path) ->
 
 def test_no_picture_is_left_of_runs_that_are_gone(tmp_path: Path) -> None:
     own = figures.build(SPECS["figure_6"], frame(*filling(SPECS["figure_6"], end="_mini")))
-    assert own.panels == [[]] and drawing.write(own, tmp_path)[1] and list(tmp_path.glob("*_own.*"))
-    assert drawing.write(figures.build(SPECS["figure_6"], NO_SCORES), tmp_path)[1] == ""
+    assert own.panels == [[]] and drawing.write(own, Drawn(tmp_path))[1] and list(tmp_path.glob("*_own.*"))
+    assert drawing.write(figures.build(SPECS["figure_6"], NO_SCORES), Drawn(tmp_path))[1] == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure_6.png", "figure_6.svg"]
 
 
 def test_papers_figures_of_one_number_have_no_clip_of_one_name(tmp_path: Path) -> None:
     figure = figures.build(SPECS["figure_6"], NO_SCORES)
     clips = [
-        set(re.findall(r"url\(#(\w+)\)", drawing.write(figure, tmp_path / paper)[0])) for paper in ("oaks", "prelude")
+        set(re.findall(r"url\(#(\w+)\)", drawing.write(figure, Drawn(tmp_path / paper))[0]))
+        for paper in ("oaks", "prelude")
     ]
     assert clips[0] and not clips[0] & clips[1]
+
+
+def test_a_figure_is_drawn_again_only_if_its_data_its_code_or_its_files_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, calls, draw = SPECS["figure_6"], [], drawing.draw
+    monkeypatch.setattr(drawing, "draw", lambda *given: (calls.append(given), draw(*given))[1])
+    figure = figures.build(spec, frame(*filling(spec)))
+    other = figures.build(spec, frame(*filling(spec)[1:]))
+
+    def drawings(figure: figures.Figure) -> int:
+        calls.clear()
+        drawn = Drawn(tmp_path)
+        svg, _ = drawing.write(figure, drawn)
+        drawn.keep()
+        assert (
+            svg == (tmp_path / "figure_6.svg").read_text() == draw(spec, figure.panels, f"{tmp_path.name}/figure_6")[0]
+        )
+        return len(calls)
+
+    assert [drawings(figure), drawings(figure), drawings(other), drawings(figure)] == [1, 0, 1, 1]
+    for name in ("figure_6.svg", "figure_6.png", "drawn.json"):
+        content = (tmp_path / name).read_bytes()
+        for damaged in (content[:-9] + b"x" + content[-8:], b"", None):
+            (tmp_path / name).unlink() if damaged is None else (tmp_path / name).write_bytes(damaged)
+            assert (drawings(figure), drawings(figure)) == (1, 0), (name, damaged is None)
+            assert (tmp_path / name).read_bytes() == content
+    monkeypatch.setattr("upkeep.report.drawn.version", lambda _: "another")
+    assert drawings(figure) == 1

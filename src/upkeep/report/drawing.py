@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, cast
 
-from upkeep.files import write_atomically
+from upkeep.report.drawn import Drawn
 from upkeep.report.figures import Figure, Trace
 from upkeep.report.specs import FigureSpec
 
@@ -28,7 +28,7 @@ _ROOM = 44
 """As many letters stand below a panel side by side; longer names of its places are written upwards."""
 
 
-def write(figure: Figure, folder: Path) -> tuple[str, str]:
+def write(figure: Figure, drawn: Drawn) -> tuple[str, str]:
     """Write `<id>.svg` and `<id>.png`, and `<id>_own` of what the paper's figure lacks, where there is any.
 
     Returns:
@@ -40,13 +40,10 @@ def write(figure: Figure, folder: Path) -> tuple[str, str]:
         (f"{name}_own", figure.own_spec, figure.ours, any(figure.ours)),
     ):
         if wanted:
-            svg, png = draw(spec, panels, f"{folder.name}/{stem}")
-            write_atomically(folder / f"{stem}.svg", svg.encode())
-            write_atomically(folder / f"{stem}.png", png)
-            texts.append(svg)
+            salt = f"{drawn.folder.name}/{stem}"
+            texts.append(drawn.figure(stem, (spec, panels, salt), functools.partial(draw, spec, panels, salt)))
         else:
-            for kind in ("svg", "png"):
-                (folder / f"{stem}.{kind}").unlink(missing_ok=True)
+            drawn.none(stem)
             texts.append("")
     return texts[0], texts[1]
 

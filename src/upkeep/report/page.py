@@ -32,6 +32,7 @@ from upkeep.published import Standing
 from upkeep.report import drawing, figures, tables, verdicts, written
 from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
+from upkeep.report.drawn import Drawn
 from upkeep.report.edits import Edit, edited
 from upkeep.report.fields import JUDGE, as_judged, as_printed, by_words
 from upkeep.report.reference import read_reference
@@ -174,12 +175,14 @@ def _paper(
         written.write(one, layout.tables / paper)
     placed = frozenset[int]().union(*(one.placed for one in built))
     elsewhere = written.write_elsewhere(own, placed, layout.tables / paper)
-    plates = []
+    plates, drawn = [], Drawn(catalog.results / "figures" / paper)
     for figure_spec in spec.figures:
         published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
         figure = figures.build(figure_spec, as_judged(own, spec.judge), published)
-        svgs = drawing.write(figure, catalog.results / "figures" / paper)
+        svgs = drawing.write(figure, drawn)
         plates.append(Plate(figure, *(_inline(svg) if svg else "" for svg in svgs)))
+    if plates:
+        drawn.keep()
     return Paper(
         id=paper,
         label=spec.label,
