@@ -19,8 +19,8 @@ from test_tables import NO_SCORES, OAKS, PAPER, frame, score
 from upkeep.errors import UpkeepError
 from upkeep.grading.settings import as_rows
 from upkeep.report import drawing, figures
-from upkeep.report.drawn import Drawn
 from upkeep.report.claims import read_claims
+from upkeep.report.drawn import Drawn
 from upkeep.report.fields import check
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, Panel, Series, several

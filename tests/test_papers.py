@@ -77,6 +77,10 @@ def test_a_new_papers_metric_is_scored_on_the_datasets_that_name_it(root: Path) 
     told = upkeep(root, "score", "measured")
     assert re.search(r"papers/measured/metrics.py:\d+: the metrics cannot be imported: OSError: no such", told.stderr)
     assert "Traceback" not in told.stderr
+    ran = upkeep(root, "run", "measured")
+    assert ran.returncode == 1 and "Traceback" not in ran.stdout + ran.stderr, "complete cells without scores"
+    assert "the metrics cannot be imported: OSError: no such number" in ran.stderr
+    assert "cannot be imported" in (root / "results/report/index.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         failed = f"{missing} of {len(cells)} cells are not complete" if missing else "the workflow ended with an error"
         print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
     counted = (found.manifest for found in scores.basis.cells.values() if found.manifest)
-    return finished or failures(catalog, counted)
+    return finished or failures(catalog, counted) or (1 if scores.unscored else 0)
 
 
 def _tell_judges(catalog: Catalog, suite: Suite) -> None:

@@ -65,6 +65,12 @@ class Scores:
         found: Floats = np.load(Layout(self.basis.catalog.results).resamples(cell), mmap_mode="r")
         return found
 
+    @property
+    def unscored(self) -> list[str]:
+        """Cells that count and have no scores: a metric failed, or what it needs cannot be read."""
+        complete = [cell for cell, found in self.basis.cells.items() if found.manifest is not None]
+        return [str(cell) for cell in complete if str(cell) in self.refused or cell.dataset in self.refused]
+
     def alike(self) -> list[tuple[str, str]]:
         """Cells that no table can tell apart: each with the first one of its names and settings."""
         names = ["label", "model", "method", "supervision", "setting", "dataset", "dataset_id", "subset", "metric"]
