@@ -104,7 +104,7 @@ def test_a_query_cannot_reach_files_or_the_network(tmp_path: Path) -> None:
 def test_a_broken_query_names_its_claim(tmp_path: Path, query: str, problem: str) -> None:
     with pytest.raises(UpkeepError, match=problem) as error:
         outcome(tmp_path, query)
-    assert error.value.where == "x"
+    assert error.value.where == f"{tmp_path / 'claims.yaml'}: x"
 
 
 def test_cases_of_one_name_are_cases_all_the_same(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
     for path in written:
         assert not re.search(r"new_paper|NewPaper", path.read_text()), path
     folder = root / "papers" / "trial_1"
-    for card in ("suite.yaml", "prompts/trial_1.yaml"):
-        assert upkeep(root, "validate", str(folder / card)).returncode == 0
+    told = upkeep(root, "validate", str(folder))
+    assert told.returncode == 0 and all(name in told.stdout for name in ("suite", "tables", "claims", "prompt")), told
 
     done = upkeep(root, "run", "trial_1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,14 +7,17 @@ import math
 import os
 import random
 import re
+import shutil
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, validators
 
+from conftest import ROOT
 from upkeep import record_files
 from upkeep.contract import BOUNDARY, MAX_LINE_BYTES, ContextUse, Measured, Prediction, Retrieved, Usage
 from upkeep.errors import UpkeepError
@@ -377,6 +380,31 @@ def test_yaml_cards_are_checked(tmp_path: Path) -> None:
     path.write_text("{label: x, papers: [], summary: s, reference: r, variants: {a: {}}}")
     assert validate_path(path) == "method.yaml: a valid method"
     assert validate_path(tmp_path) == "method.yaml: a valid method"
+
+
+@pytest.mark.parametrize("paper", sorted(path.parent.name for path in ROOT.glob("papers/*/tables.yaml")))
+def test_a_paper_is_checked_with_its_published_numbers(paper: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "papers" / paper, tmp_path / "papers" / paper)
+    told = validate_path(folder)
+    numbers = sum(len(pl.read_csv(path)) for path in (folder / "reference").glob("*.csv"))
+    assert f"with {numbers:,} published numbers" in told and "the published numbers give what each says" in told
+
+    claims = folder / "claims.yaml"
+    text = claims.read_text()
+    for change, problem in (
+        (("published: holds", "published: fails"), "another outcome"),
+        (("      rows: 4\n", "      rows: 5\n"), "other numbers of cases"),
+        (("select ", "selekt "), "query of a check fails"),
+    ):
+        if change[0] in text:
+            claims.write_text(text.replace(*change, 1))
+            with pytest.raises(UpkeepError, match=problem) as caught:
+                validate_path(folder)
+            assert str(caught.value.where).startswith(f"{claims}: ")
+    claims.write_text(text)
+    next((folder / "reference").glob("table_*.csv")).unlink()
+    with pytest.raises(UpkeepError, match="no published numbers"):
+        validate_path(folder)
 
 
 def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from upkeep.model_cards import CARD, read_card
 from upkeep.record_files import check_file
 
 R = TypeVar("R", bound=Record)
-JUDGES = "judges.yaml"
+JUDGES, TABLES, CLAIMS = "judges.yaml", "tables.yaml", "claims.yaml"
+_PAPER = ("suite.yaml", TABLES, CLAIMS, JUDGES)
 
 
 def validate_path(path: Path, results: Path | None = None) -> str:
-    """Check predictions, a manifest, a cell, a dataset or a card, whichever the path is, and say what it is.
+    """Check predictions, a manifest, a cell, a dataset, a card or a paper, whichever the path is, and say what it is.
 
     Args:
         results: where the built datasets lie; by default the folder that holds `cells/`, found from the path itself.
@@ -35,6 +36,10 @@ def validate_path(path: Path, results: Path | None = None) -> str:
         UpkeepError: for the first thing that is wrong.
     """
     path = path.absolute()
+    if (path / TABLES).exists():
+        checked = (validate_path(path / name, results) for name in _PAPER if (path / name).exists())
+        prompts = (validate_path(prompt, results) for prompt in sorted(path.glob("prompts/*.yaml")))
+        return "\n".join([*checked, *prompts])
     if path.is_dir():
         for name, check in _FOLDERS.items():
             if (path / name).exists():
@@ -123,11 +128,17 @@ def _check_yaml(path: Path) -> str:
         from upkeep.grading.judgements import read_lists  # with polars
 
         return f"{path.name}: valid judgements {', '.join(read_lists(path))}"
+    if path.name == TABLES:
+        return _check_tables(path)
+    if path.name == CLAIMS:
+        from upkeep.report.claims import check_published  # with duckdb
+
+        return f"{path.name}: {len(check_published(path.parent))} claims; the published numbers give what each says"
     if kind is None:
         raise UpkeepError(
             "do not know how to check this",
             where=path,
-            expected=f"{', '.join((*names, CARD, JUDGES))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
+            expected=f"{', '.join((*names, CARD, *_PAPER[1:]))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
     if kind == "dataset":
         read_family(path)
@@ -137,6 +148,19 @@ def _check_yaml(path: Path) -> str:
     if (above / "Snakefile").is_file():
         _check_names(Catalog(above), kind, path)
     return f"{path.name}: a valid {kind}"
+
+
+def _check_tables(path: Path) -> str:
+    """A paper's tables and figures, and the published numbers that each names."""
+    from upkeep.report.reference import read_reference  # with polars
+    from upkeep.report.specs import read_paper
+
+    paper = read_paper(path.parent)
+    named = [table.file for table in paper.tables]
+    named += [f"{name}.csv" for figure in paper.figures for name in figure.published]
+    rows = sum(len(read_reference(path.parent / "reference" / name)) for name in dict.fromkeys(named))
+    counted = f"{len(paper.tables)} tables and {len(paper.figures)} figures"
+    return f"{path.name}: {counted}, with {rows:,} published numbers"
 
 
 def _check_names(catalog: Catalog, kind: str, path: Path) -> None:
@@ -182,6 +206,7 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
     "suite.yaml": lambda path, _: _check_yaml(path),
     CARD: lambda path, _: _check_yaml(path),
     JUDGES: lambda path, _: _check_yaml(path),
+    CLAIMS: lambda path, _: _check_yaml(path),
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),

@@ -13,10 +13,13 @@ import msgspec
 import polars as pl
 
 from upkeep.contract import Count, Record
+from upkeep.errors import UpkeepError
 from upkeep.grading.settings import SETTING
 from upkeep.report.reference import read_reference
 from upkeep.report.view import COLUMNS, View
 from upkeep.yaml_files import read_yaml
+
+FILE = "claims.yaml"
 
 Outcome = Literal["holds", "fails", "undecided", "partial", "not_run", "undecidable", "no_numbers"]
 
@@ -110,7 +113,7 @@ def read_claims(folder: Path) -> list[Claim]:
     Raises:
         UpkeepError: missing, or not as papers/FORMAT.md has it.
     """
-    return read_yaml(folder / "claims.yaml", list[Claim], expected="claims as in papers/FORMAT.md")
+    return read_yaml(folder / FILE, list[Claim], expected="claims as in papers/FORMAT.md")
 
 
 def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
@@ -126,7 +129,7 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
             for check in claim.checks:
                 if check.tables not in views:
                     views[check.tables] = stack.enter_context(View(printed(folder, check.tables)))
-                sides = views[check.tables].sides(check.query, claim.id)
+                sides = views[check.tables].sides(check.query, f"{folder / FILE}: {claim.id}")
                 cases.append([Case(name, *both, check.satisfied(*both)) for name, both in sides.items()])
             held = [
                 sum(case.holds for case in rows) >= check.wanted(len(rows)) if rows else None
@@ -135,6 +138,32 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
             outcome: Outcome = "fails" if False in held else "no_numbers" if None in held else "holds"
             verdicts[claim.id] = Verdict(outcome, cases)
     return verdicts
+
+
+def check_published(folder: Path) -> list[Claim]:
+    """Read a paper's claims, and ask the published numbers for each.
+
+    Raises:
+        UpkeepError: as `read_claims`; or the numbers give another outcome or other numbers of cases than a claim says.
+    """
+    claims = read_claims(folder)
+    verdicts = published(folder, claims)
+    for claim in claims:
+        verdict = verdicts[claim.id]
+        cases = [len(rows) for rows in verdict.cases]
+        for what, expected, found in (
+            ("other numbers of cases", [check.rows for check in claim.checks], cases),
+            ("another outcome", claim.published, verdict.outcome),
+        ):
+            if expected != found:
+                raise UpkeepError(
+                    f"the published numbers give {what} than the claim says",
+                    where=f"{folder / FILE}: {claim.id}",
+                    expected=expected,
+                    found=found,
+                    remedy="mend `query`, or `rows` and `published` (papers/FORMAT.md, claims.yaml)",
+                )
+    return claims
 
 
 def printed(folder: Path, tables: Iterable[str]) -> pl.DataFrame:
