@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from method_fakes import PROMPTS, ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe, text_of
+from upkeep import cell
 from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Checkpoints, Message, Method, Reply, Sampling, Seen, Tools, Training
 from upkeep.cell.adapters import merge
@@ -699,3 +700,25 @@ def test_oracle_reads_the_golden_words_in_place_of_whole_documents_where_there_a
     (shown,) = llm.prompts
     assert "Mira has the lamp.\nSo it is." in shown
     assert document(1).text not in shown
+
+
+# ---------------------------------------------------------------- what a method is given, in the docs
+
+
+def test_the_page_names_all_that_a_method_can_use() -> None:
+    """Every public name of what a method sees and says, in its row of the table."""
+    page = (ROOT / "docs" / "add-a-method.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M))
+    described = {
+        kind: set(getattr(kind, "__struct_fields__", ())) | set(vars(kind)) | set(getattr(kind, "__annotations__", ()))
+        for kind in (
+            cell.Probe, cell.Document, cell.Seen, cell.Context, cell.Answer, cell.Retrieved, cell.ContextUse, cell.LLM,
+            cell.Message, cell.Reply, cell.Method, cell.Tools,
+        )
+    }  # fmt: skip
+    assert {kind.__name__ for kind in described} == rows.keys()
+    for kind, names in described.items():
+        missing = [
+            name for name in names if not name.startswith("_") and not re.search(rf"\b{name}\b", rows[kind.__name__])
+        ]
+        assert not missing, (kind.__name__, missing)
