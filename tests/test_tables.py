@@ -23,7 +23,7 @@ from upkeep.grading.settings import as_rows, has_others, option, pairs
 from upkeep.jobs import Cell
 from upkeep.report import page, tables
 from upkeep.report.reference import read_reference
-from upkeep.report.specs import TableSpec, read_paper
+from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA, pending
 from upkeep.report.written import to_csv, to_latex, to_markdown
 
@@ -453,3 +453,13 @@ def test_the_summary_has_methods_by_datasets() -> None:
 @pytest.mark.parametrize(("value", "text"), [(4.21, "4.2 s"), (192.0, "3 min 12 s"), (18_420.0, "5 h 7 min")])
 def test_durations_are_readable(value: float, text: str) -> None:
     assert page.duration(value) == text
+
+
+def test_every_key_of_a_papers_tables_is_explained() -> None:
+    page = (OAKS.parent / "FORMAT.md").read_text()
+    layout = page[page.index("## Layout") :]
+    parts = re.split(r"\n\| key of (?:the file|a table|a figure) \| meaning \|\n", layout)[1:]
+    for part, record in zip(parts, (PaperSpec, TableSpec, FigureSpec), strict=True):
+        rows = re.findall(r"^\| (`.*?`) \|", part.partition("\n\n")[0], re.M)
+        named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert named == set(record.__struct_fields__), record.__name__
