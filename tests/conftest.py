@@ -157,11 +157,21 @@ def data_reason() -> str | None:
     return f"no real novels, release notes and snapshots of legislators in {DATA}. Nothing installs them"
 
 
+def latex_reason() -> str | None:
+    """Why no table is typeset here, and what to do; None where they can be."""
+    files = ("booktabs.sty", "adjustbox.sty", "fontspec.sty", "lmroman10-regular.otf")
+    found = shutil.which("lualatex") and all(
+        subprocess.run(["kpsewhich", name], capture_output=True, check=False).returncode == 0 for name in files
+    )
+    return None if found else f"LuaLaTeX is not installed. `. .ci/latex && install_latex` {AS_ROOT} installs it"
+
+
 NEEDED = {
     "apptainer": apptainer_reason,
     "data": data_reason,
     "docker": docker_reason,
     "fuse": fuse_reason,
+    "latex": latex_reason,
     "mounts": mounts_reason,
     "mksquashfs": program_reason("mksquashfs", "squashfs-tools"),
     "openssl": program_reason("openssl", "openssl"),

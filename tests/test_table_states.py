@@ -416,7 +416,7 @@ def check_latex(text: str) -> None:
     assert not re.search(r"[%#_^~]", outside), re.search(r".*[%#_^~].*", outside)
     known = {"begin", "end", "centering", "small", "caption", "toprule", "midrule", "bottomrule", "multicolumn"}
     known |= {"cmidrule", "par", "footnotesize", "textwidth", "textbackslash", "textasciitilde", "textasciicircum"}
-    known |= {"textless", "textgreater", "textbar", "ldots", "dag"}
+    known |= {"textless", "textgreater", "textbar", "ldots", "dag", "texttt", "textheight", "smallskip"}
     assert set(re.findall(r"\\([a-zA-Z]+)", outside)) <= known
     assert all(character.isprintable() or character == "\n" for character in text)
     for form, inner in re.findall(r"\\begin\{tabular\}\{((?:[^{}]|\{[^{}]*\})*)\}\n(.*?)\\end\{tabular\}", body, re.S):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,17 +156,23 @@ _LATEX = {
 
 
 def latex_escape(text: str) -> str:
-    """A text for LaTeX, on one line. Letters beyond Latin stay as they are: LuaLaTeX and XeLaTeX can write them."""
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()) if character.isprintable())
+    """A text for LaTeX, on one line, `code` as such. Letters beyond Latin stay as they are: LuaLaTeX and XeLaTeX can
+    write them."""
+    line = "".join(_LATEX.get(character, character) for character in " ".join(text.split()) if character.isprintable())
+    return re.sub(r"`([^`]+)`", r"\\texttt{\1}", line)
 
 
-def to_latex(table: Table) -> str:
-    """A floating `table` for booktabs, no wider than the text, and one of our own rows."""
-    spec = table.spec
+def to_latex(table: Table, paper: str = "") -> str:
+    """A floating `table` for booktabs, no larger than a page's text, and one of our own rows.
+
+    Args:
+        paper: whose it is, for its label, as `tab:oaks:table_1`: papers number their tables alike.
+    """
+    spec, label = table.spec, f"tab:{paper}:{table.spec.id}"
     lines = ["% needs \\usepackage{booktabs,adjustbox}; letters beyond Latin need LuaLaTeX or XeLaTeX"]
-    lines += _latex(table, papers(table), f"{spec.title}. {spec.caption} {LEGEND}.", f"tab:{spec.id}", table.notes)
+    lines += _latex(table, papers(table), f"{spec.title}. {spec.caption} {LEGEND}.", label, table.notes)
     if table.ours:
-        lines += _latex(table, ours(table), f"{spec.title}: {OURS.lower()}.", f"tab:{spec.id}-own", [])
+        lines += _latex(table, ours(table), f"{spec.title}: {OURS.lower()}.", f"{label}-own", [])
     return "\n".join(lines) + "\n"
 
 
@@ -177,7 +184,7 @@ def _latex(table: Table, part: Part, caption: str, label: str, notes: Iterable[s
         "\\centering\\small",
         f"\\caption{{{latex_escape(caption)}}}",
         f"\\label{{{label}}}",
-        "\\begin{adjustbox}{max width=\\textwidth}",
+        "\\begin{adjustbox}{max width=\\textwidth,max totalheight=0.8\\textheight}",
         f"\\begin{{tabular}}{{{form}}}",
         "\\toprule",
     ]
@@ -194,7 +201,7 @@ def _latex(table: Table, part: Part, caption: str, label: str, notes: Iterable[s
         lines.append(" & ".join(cells) + r" \\" + "".join(rules))
     lines += ["\\midrule", *(" & ".join(latex_escape(text) for text in row) + r" \\" for row in part.rows)]
     lines += ["\\bottomrule", "\\end{tabular}", "\\end{adjustbox}"]
-    lines += [f"\\par\\footnotesize {latex_escape(note)}" for note in notes]
+    lines += [f"\\par\\smallskip\\footnotesize {latex_escape(note)}\\par" for note in notes]
     return [*lines, "\\end{table}"]
 
 
@@ -218,7 +225,7 @@ def to_csv(table: Table) -> str:
 def write(table: Table, folder: Path) -> list[Path]:
     """Write `<id>.md`, `.tex` and `.csv`."""
     written = []
-    for suffix, text in (("md", to_markdown(table)), ("tex", to_latex(table)), ("csv", to_csv(table))):
+    for suffix, text in (("md", to_markdown(table)), ("tex", to_latex(table, folder.name)), ("csv", to_csv(table))):
         path = folder / f"{table.spec.id}.{suffix}"
         write_atomically(path, text.encode())
         written.append(path)
