@@ -463,3 +463,18 @@ def test_every_key_of_a_papers_tables_is_explained() -> None:
         rows = re.findall(r"^\| (`.*?`) \|", part.partition("\n\n")[0], re.M)
         named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
         assert named == set(record.__struct_fields__), record.__name__
+
+
+@pytest.mark.parametrize(("paper", "name"), [("imprintbench", "table_5"), ("evowiki", "table_3")])
+def test_where_rows_are_metrics_a_score_of_another_is_no_variant_of_them(paper: str, name: str) -> None:
+    folder = OAKS.parent / paper
+    whole = read_paper(folder)
+    spec = next(spec for spec in whole.tables if spec.id == name)
+    reference = read_reference(folder / "reference" / spec.file)
+    first = {key: value for key, value in reference.row(0, named=True).items() if key in SCORE_SCHEMA}
+    same = score(**first | {"value": 1.0, "setting": "", "stand_in": "mini", "cell": "a/b/c/d"})
+    built = [
+        tables.build(spec, whole, reference, frame(same | {"metric": metric}), NOTHING_WAITS)
+        for metric in (first["metric"], "another_metric")
+    ]
+    assert [(len(one.ours), len(one.placed)) for one in built] == [(1, 1), (0, 0)]

@@ -135,7 +135,7 @@ def build(
         gaps: why nothing can be run for some of the published numbers.
 
     Returns:
-        The paper's rows in its order, then rows of our own.
+        The paper's rows in its order, then rows of our own. Where rows are metrics, those that the paper prints alone.
 
     Raises:
         UpkeepError: the spec names a field that does not exist.
@@ -152,10 +152,14 @@ def build(
         for index, entry in selection.published(values):
             rows.setdefault(entry, _Draft(values)).published[index] = values
     keys = frozenset(entry.key for entry in rows)
+    at = spec.rows.index("metric") if "metric" in spec.rows else None
+    about = {entry.key[at] for entry in rows} if at is not None else set()
 
     placed = set()
     for values in sorted(selection.rows(scores), key=lambda values: bool(incomparable(values))):
         for index, entry in selection.own(values):
+            if at is not None and entry.key[at] not in about:  # no variant of what the table is about
+                continue
             if entry in rows and index in rows[entry].own:  # two cells that the table cannot tell apart
                 entry = replace(entry, cell=values["cell"] or values["dataset_id"])
             rows.setdefault(entry, _Draft(values)).own[index] = values
