@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+from msgspec import Struct
+
 from upkeep.catalog import Catalog
 from upkeep.errors import Kind
 from upkeep.jobs import Cell, untrained
+from upkeep.layout import Layout
 from upkeep.operations.status.states import JobView, Survey
 
 ADVICE: Mapping[Kind, str] = {
@@ -44,11 +48,33 @@ def next_steps(catalog: Catalog, found: Survey) -> list[str]:
     if under_way:
         lines.append("./upkeep status --watch    work is under way; this follows it")
     elif counts["done"] == sum(counts.values()):
-        lines.append(f"./upkeep report {suite}    every cell is complete: tables, figures and the page")
+        page = Layout(catalog.results).report
+        if _is_reported(catalog, found):
+            lines.append(f"{page}    every cell is complete, and the report was written after the last of them")
+        else:
+            lines.append(f"./upkeep run {suite}    every cell is complete: scores, tables, figures and the page")
     else:
         lines.append(f"./upkeep run {suite}    continues; what is complete and still right is reused")
         lines.append(f"./upkeep plan {suite}    says beforehand what it will take")
     return lines
+
+
+class _Scored(Struct):
+    """Of the scores' record, which suite they are of."""
+
+    suite: str
+
+
+def _is_reported(catalog: Catalog, found: Survey) -> bool:
+    """Whether the page is of this suite, and younger than all of its cells."""
+    layout = Layout(catalog.results)
+    cells = (layout.cell(Cell.parse(job.name)) for job in found.jobs if job.of == "cells")
+    try:
+        scored = msgspec.json.decode(layout.scores_record.read_bytes(), type=_Scored)
+        newest = max((cell / "manifest.json").stat().st_mtime_ns for cell in cells)
+        return scored.suite == found.suite and layout.report.stat().st_mtime_ns >= newest
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return False
 
 
 def by_kind(jobs: Iterable[JobView]) -> dict[Kind, list[JobView]]:
