@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from upkeep.catalog import Catalog
 from upkeep.errors import Kind
+from upkeep.integrity import Damaged, Missing, read_record
 from upkeep.jobs import Cell, untrained
 from upkeep.layout import Layout
 from upkeep.operations.status.states import JobView, Survey
@@ -60,7 +60,7 @@ def next_steps(catalog: Catalog, found: Survey) -> list[str]:
 
 
 class _Scored(Struct):
-    """Of the scores' record, which suite they are of."""
+    """Of the scores' record, which suite they are of: what else it says takes libraries to read."""
 
     suite: str
 
@@ -70,10 +70,10 @@ def _is_reported(catalog: Catalog, found: Survey) -> bool:
     layout = Layout(catalog.results)
     cells = (layout.cell(Cell.parse(job.name)) for job in found.jobs if job.of == "cells")
     try:
-        scored = msgspec.json.decode(layout.scores_record.read_bytes(), type=_Scored)
+        scored = read_record(layout.scores_record, _Scored)
         newest = max((cell / "manifest.json").stat().st_mtime_ns for cell in cells)
         return scored.suite == found.suite and layout.report.stat().st_mtime_ns >= newest
-    except (OSError, msgspec.MsgspecError, ValueError):
+    except (OSError, Missing, Damaged):
         return False
 
 
