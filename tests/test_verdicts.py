@@ -53,7 +53,7 @@ class Study:
     def add(self, method: str, answers: Answers, **fields: Any) -> Study:
         empty = {name: "" if kind == pl.String else None for name, kind in SCORE_SCHEMA.items()}
         row = empty | {"model": "m", "dataset": "d", "dataset_id": "d", "subset": "all", "metric": "accuracy"}
-        row |= {"provenance": "release", "trained": True, "setting": "thinking=off", "method": method} | fields
+        row |= {"provenance": "release", "trained": True, "setting": "", "method": method} | fields
         row |= {
             "value": 100 * float(answers.mean()),
             "questions": len(answers),
@@ -70,9 +70,9 @@ class Study:
     def scores(self) -> pl.DataFrame:
         return pl.DataFrame(self._rows, schema=SCORE_SCHEMA)
 
-    def judge(self, tested: claims.Claim | None = None) -> verdicts.Judged:
-        found = verdicts.judge(self.folder, [tested or claim()], self.scores, self._drawn.__getitem__)
-        return found["x"]
+    def judge(self, tested: claims.Claim | None = None, drawn: verdicts.Drawn = verdicts.EMPTY) -> verdicts.Judged:
+        resamples = self._drawn.__getitem__
+        return verdicts.judge(self.folder, [tested or claim()], self.scores, resamples, drawn=drawn)["x"]
 
 
 def answers(right: int, of: int = 200) -> Answers:
@@ -286,7 +286,7 @@ def test_a_mean_over_fewer_models_than_are_printed_is_partial(tmp_path: Path) ->
 
 
 def test_a_check_without_published_numbers_needs_what_it_says(tmp_path: Path) -> None:
-    study = Study(tmp_path, []).add("rag_dense", answers(140)).add("long_context", answers(60))
+    study = Study(tmp_path, []).add("rag_dense", answers(140), setting="thinking=off").add("long_context", answers(60))
     more = claims.Needs(
         datasets=["d"], methods=["rag_dense", "oracle"], settings=["thinking=off", "k=3;l=4"], models=["o"]
     )
@@ -338,7 +338,31 @@ def test_models_that_no_table_prints_have_a_verdict_of_their_own(tmp_path: Path)
     other = judged.others["release"]
     assert other.outcome == "holds" and [case.name for case in other.cases[0]] == ["ours"]
     study.add("rag_dense", answers(140), setting="thinking=on").add("long_context", answers(60), setting="thinking=on")
-    assert study.judge().release.outcome == "fails", "what the table does not tell apart is not told apart"
+    assert study.judge().release.outcome == "fails", "the table does not have that setting"
+
+
+@pytest.mark.parametrize("foreign", ["trained_on=other", "retriever=Another", "order=position"])
+def test_a_run_with_a_setting_that_the_tables_do_not_have_is_no_run_of_theirs(tmp_path: Path, foreign: str) -> None:
+    """Tables set it aside, so it decides nothing of the paper, and does not stand in for the run that they print."""
+    study = Study(tmp_path, ["m,long_context", "m,rag_dense,k=5", "m,rag_dense,k=1"])
+    study.add("long_context", answers(60)).add("rag_dense", answers(140), setting=f"k=5;{foreign}")
+    judged = study.judge()
+    assert judged.release.outcome == "not_run" and any("rag_dense" in name for name in judged.release.missing)
+    study.add("rag_dense", answers(20), setting="k=5")
+    (case,) = study.judge().release.cases[0]
+    assert (case.lhs, case.rhs) == (10, 30)
+
+
+def test_of_a_figure_without_numbers_the_runs_of_the_models_that_it_draws_decide(tmp_path: Path) -> None:
+    (folder := tmp_path / "papers").mkdir()
+    study = Study(folder)
+    (folder / "reference/t.csv").unlink()
+    for model, better in (("m", 140), ("another", 20)):
+        study.add("rag_dense", answers(better), model=model).add("long_context", answers(60), model=model)
+    every = study.judge(claim(rows=0))
+    assert every.release.outcome == "fails" and len(every.release.cases[0]) == 2
+    drawn = study.judge(claim(rows=0), {"t": ["m"]})
+    assert drawn.release.outcome == "holds" and drawn.others["release"].outcome == "fails"
 
 
 def test_rows_that_belong_to_no_method_are_seen(tmp_path: Path) -> None:

@@ -190,7 +190,9 @@ def _paper(
         tables=built,
         figures=plates,
         elsewhere=elsewhere,
-        findings=verdicts.findings(folder, scores, suite_scores.resamples, spec.judge),
+        findings=verdicts.findings(
+            folder, scores, suite_scores.resamples, spec.judge, {one.id: one.models for one in spec.figures}
+        ),
     )
 
 

@@ -1,16 +1,19 @@
 """The papers' findings on our own scores: with uncertainty, and with what is not yet run (papers/FORMAT.md, "Claims").
 
 A check sees the runs that its tables print: our scores whose model, method, supervision, dataset, subset and metric
-are those of a published row, with no other value of a setting that both have. Runs besides (a model that the paper
-does not have) have a verdict of their own. How a verdict comes about is in `deciding`.
+are those of a published row, with no other value of a setting that both have and no setting that none of these tables
+has (as `selecting` has it for tables). Of a figure, of which the paper prints no numbers, these are the runs of the
+models that it draws. Runs besides (a model that the paper does not have) have a verdict of their own. How a verdict
+comes about is in `deciding`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,9 @@ PEOPLE = "human"
 NO_MODELS = frozenset({"any", "open", "closed"})
 Resamples = Callable[[str], Floats]
 """A cell -> its scores on resamples: (its rows in order, RESAMPLES)."""
+Drawn = Mapping[str, Sequence[str]]
+"""A figure -> the models that the paper draws in it, by their printed names; none where it draws any."""
+EMPTY: Drawn = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +59,22 @@ class Finding:
     own: Judged
 
 
-def findings(folder: Path, scores: pl.DataFrame, resamples: Resamples, by: str = "") -> list[Finding]:
-    """Every claim of a paper's folder, on its published numbers and on our scores; `by` judged the former."""
+def findings(
+    folder: Path, scores: pl.DataFrame, resamples: Resamples, by: str = "", drawn: Drawn = EMPTY
+) -> list[Finding]:
+    """Every claim of a paper's folder, on its published numbers and on our scores (arguments as of `judge`)."""
     claims = read_claims(folder)
-    known, own = published(folder, claims), judge(folder, claims, scores, resamples, by)
+    known, own = published(folder, claims), judge(folder, claims, scores, resamples, by, drawn)
     return [Finding(claim, known[claim.id], own[claim.id]) for claim in claims]
 
 
 def judge(
-    folder: Path, claims: Iterable[Claim], scores: pl.DataFrame, resamples: Resamples, by: str = ""
+    folder: Path,
+    claims: Iterable[Claim],
+    scores: pl.DataFrame,
+    resamples: Resamples,
+    by: str = "",
+    drawn: Drawn = EMPTY,
 ) -> dict[str, Judged]:
     """Every claim of a paper on scores of our own, by claim id.
 
@@ -71,11 +84,12 @@ def judge(
         by: the model that judged the responses behind the published numbers; of our scores that a judge decides those
             count that it decided, on stand-ins those by the answer key's words. Where the tables of a check name
             judges, theirs count.
+        drawn: of a figure without published numbers, whose runs its checks see.
     """
     scores = scores.with_columns(place=pl.int_range(pl.len()).over("cell"))
     trained = scores.filter("trained")
     release, rebuild = (
-        _Source(folder, trained.filter(pl.col("provenance") == provenance), resamples, by)
+        _Source(folder, trained.filter(pl.col("provenance") == provenance), resamples, by, drawn)
         for provenance in ("release", "rebuild")
     )
     stand_in = _Source(None, scores.filter(pl.col("provenance") == "stand_in"), resamples, by)
@@ -98,8 +112,10 @@ class _Source:
         folder: the paper's whose printed runs count; None where all runs do.
     """
 
-    def __init__(self, folder: Path | None, scores: pl.DataFrame, resamples: Resamples, by: str) -> None:
-        self._folder, self._all, self._resamples, self._by = folder, scores, resamples, by
+    def __init__(
+        self, folder: Path | None, scores: pl.DataFrame, resamples: Resamples, by: str, drawn: Drawn = EMPTY
+    ) -> None:
+        self._folder, self._all, self._resamples, self._by, self._drawn_by = folder, scores, resamples, by, drawn
         self._seen: dict[tuple[str, ...], tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]] = {}
         self._views: dict[object, View] = {}
 
@@ -132,19 +148,22 @@ class _Source:
         return _verdict(claim, found, list(dict.fromkeys(missing)), short=False, borrowed=False)
 
     def _of(self, tables: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Published numbers, scores of ours of the runs that they print, and our others. Without numbers, or without a
-        paper, all of ours are the former."""
+        """Published numbers, scores of ours of the runs that they print, and our others. Without numbers these are the
+        models' that the figure draws; where it draws any, or without a paper, all of ours are the former."""
         if tables not in self._seen:
             numbers = printed(self._folder, tables) if self._folder else self._all.clear()
             judges = numbers.select(option(JUDGE)).to_series().unique().to_list()
             scores = self._all if any(judges) else as_judged(self._all, self._by)
             if numbers.is_empty():
-                self._seen[tables] = numbers, scores, scores.clear()
+                models = [model for table in tables for model in self._drawn_by.get(table, ())]
+                is_drawn = pl.col("model").is_in(models) if models else pl.lit(value=True)
+                self._seen[tables] = numbers, scores.filter(is_drawn), scores.filter(~is_drawn)
             else:
                 known = _by_key(numbers)
+                named = {key for settings in known.values() for setting in settings for key in setting}
                 is_printed = pl.Series(
                     [
-                        any(map(_agree(row[-1]), known.get(row[:-1], ())))
+                        _options(row[-1]).keys() <= named and any(map(_agree(row[-1]), known.get(row[:-1], ())))
                         for row in scores.select(*KEY, "setting").rows()
                     ],
                     dtype=pl.Boolean,
