@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import re
 import shutil
+import subprocess
+import sys
+import tempfile
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from conftest import ROOT
 from host_fakes import make_repository, write_toy
 from upkeep import fields as module
 from upkeep.building.content import PARTS
@@ -94,6 +102,58 @@ def test_every_field_is_classed_as_part_of_the_identity_or_not(
     record: type[msgspec.Struct], fields: module.Fields
 ) -> None:
     assert set(fields) == set(record.__struct_fields__), "class new fields in upkeep/fields.py"
+
+
+ASKED = """
+import json, sys
+from upkeep.cell import wire
+from upkeep.contract import DatasetSpec, EngineSettings, ModelSpec, Sampling
+from upkeep.fields import DATASET, MODEL, hashed, part, plain
+from upkeep.gateway.prompts import reply_key
+more = json.loads(sys.argv[1])
+sampling = Sampling(**more)
+card = {"label": "l", "summary": "s", "source": "hub", "location": "p", "context_length": 9, "licence": "x"}
+model = ModelSpec(**card, sampling=sampling, **more)
+data = {"label": "l", "summary": "s", "paper": "p", "source": "world", "licence": "x", "prompt": "p"}
+dataset = DatasetSpec(**data, equivalence="words", metrics="m", **more)
+print(json.dumps([
+    plain(part(model, MODEL, "in")),
+    plain(part(dataset, DATASET, "in")),
+    plain(hashed(EngineSettings(name="vllm", **more))),
+    reply_key(b"p", wire.Generate(0, 0, sampling, 0)).hex(),
+]))
+"""
+GIVEN = ("ModelSpec", "DatasetSpec", "EngineSettings", "Sampling")
+BEFORE = str({record: {"novel": 0} for record in GIVEN})
+
+
+def later_field(root: Path, before: str, records: Collection[str] = GIVEN) -> None:
+    """Give records a field, of which LATER says `before`."""
+    for file in (root / "src/upkeep/contract").glob("*.py"):
+        lines = file.read_text().splitlines(keepends=True)
+        classes = [node for node in ast.parse("".join(lines)).body if isinstance(node, ast.ClassDef)]
+        for node in reversed([node for node in classes if node.name in records]):
+            lines.insert(node.body[0].end_lineno or 0, "    novel: int = 0\n")
+        file.write_text("".join(lines))
+    fields = root / "src/upkeep/fields.py"
+    text = re.sub(r"(?m)^((?:MODEL|DATASET): Fields = \{)", r'\1\n    "novel": "in",', fields.read_text())
+    fields.write_text(text.replace("Mapping[str, Any]] = {}", f"Mapping[str, Any]] = {before}", 1))
+
+
+def test_a_field_that_records_are_given_later_loses_no_reply_and_makes_nothing_stale(tmp_path: Path) -> None:
+    def keys(before: str | None, **more: int) -> list[str]:
+        root = Path(tempfile.mkdtemp(dir=tmp_path))
+        shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        if before is not None:
+            later_field(root, before)
+        command = [sys.executable, "-c", ASKED, json.dumps(more)]
+        told: list[str] = json.loads(subprocess.check_output(command, env={"PYTHONPATH": str(root / "src")}))
+        return told
+
+    now = keys(None)
+    assert keys(BEFORE) == now, "what was so before is in no hash"
+    for other in (keys(BEFORE, novel=1), keys("{}")):
+        assert [a == b for a, b in zip(now, other, strict=True)] == [False] * len(now)
 
 
 SHORT = "papers/toy/prompts/short.yaml"

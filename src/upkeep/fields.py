@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -160,15 +161,33 @@ DATASET: Fields = {
     "training": "out",
 }
 
+LATER: Mapping[str, Mapping[str, Any]] = {}
+"""Record -> field that it was given when others had been hashed without it -> the value that says what was so before.
+Of that value a field is in no hash: no cell is stale and no reply is lost for its sake. An entry is history: it stays
+as it is, whatever the field's default becomes."""
+
+
+def hashed(value: Any) -> Any:
+    """A record as plain values, all of its records', but for fields of LATER that say what was so before them."""
+    if isinstance(value, msgspec.Struct):
+        before = LATER.get(type(value).__name__, {})
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: hashed(v) for name, v in fields.items() if name not in before or v != before[name]}
+    if isinstance(value, dict):
+        return {name: hashed(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [hashed(v) for v in value]
+    return msgspec.to_builtins(value)
+
 
 def part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[str, Any] | None:
-    """A record's fields of some kinds, as plain values."""
+    """A record's fields of some kinds, as plain values (`hashed`)."""
     if record is None:
         return None
-    values = msgspec.to_builtins(record)
+    values = hashed(record)
     if isinstance(record, ModelSpec) and record.endpoint is not None:
         values["endpoint"] = part(record.endpoint, ENDPOINT, "in")
-    return {name: values[name] for name, kind in fields.items() if kind in kinds}
+    return {name: values[name] for name, kind in fields.items() if kind in kinds and name in values}
 
 
 def plain(value: object) -> str:

@@ -20,7 +20,7 @@ from upkeep import inputs, weights
 from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
 from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, TrainingSet
 from upkeep.errors import UpkeepError
-from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, part, plain
+from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, plain
 from upkeep.files import digest, hash_file
 from upkeep.jobs import Cell, Job, Training
 
@@ -292,7 +292,7 @@ def _read_of_dataset(catalog: Catalog, job: Job) -> tuple[str, ...]:
 def _trained_on(catalog: Catalog, job: Job) -> dict[str, str]:
     """The parts of an identity that say what a model is trained on: nothing where that is all of a dataset."""
     chosen = catalog.training_set(job) if isinstance(job, Training) else TrainingSet()
-    return {} if chosen == TrainingSet() else {"training_set": plain(msgspec.to_builtins(chosen))}
+    return {} if chosen == TrainingSet() else {"training_set": plain(hashed(chosen))}
 
 
 def plan_identity(catalog: Catalog, cell: Cell) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
 from upkeep import weights
 from upkeep.catalog import Catalog
-from upkeep.contract import EngineSettings, Resources, Role
-from upkeep.fields import MODEL, plain
+from upkeep.contract import EngineSettings, ModelSpec, Resources, Role
+from upkeep.fields import MODEL, hashed, part, plain
 from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, engine_settings, meaning, tree
 from upkeep.images.environments import requirement_locks
 from upkeep.images.locks import read_lock
@@ -31,10 +31,9 @@ def engine_parts(
         UpkeepError: the weights are not there, or not what was taken in.
     """
     spec, found = weights.find(catalog, model, dataset, member)
-    fields = msgspec.to_builtins(spec)
-    told = {name: fields[name] for name, kind in MODEL.items() if kind == "in" and name != "sampling"}
+    told = _read_by(spec, "sampling")
     code = ENGINE_CODE if not found.adapters else (*ENGINE_CODE, *ADAPTER_CODE)
-    fixed = msgspec.to_builtins(settings)
+    fixed = hashed(settings)
     engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}
     if not spec.gpus:
         engine["threads"] = settings.threads  # they decide in which order numbers are added
@@ -47,6 +46,11 @@ def engine_parts(
         "packages": tree(catalog, "containers/base", f"containers/{image}"),
         "code": meaning(catalog, code),
     }
+
+
+def _read_by(spec: ModelSpec, *without: str) -> dict[str, Any]:
+    """What a card says of how its model reads."""
+    return {name: value for name, value in (part(spec, MODEL, "in") or {}).items() if name not in without}
 
 
 def served_parts(catalog: Catalog, job: Job, role: Role, model: str, member: str = "") -> dict[str, str]:
@@ -117,10 +121,8 @@ def embedder_parts(catalog: Catalog, job: Job, embedder: str) -> dict[str, str]:
     Of its packages only those count that compute vectors, so that methods which retrieve in different ways share them.
     """
     spec, found = weights.find(catalog, embedder, job.dataset)
-    fields = msgspec.to_builtins(spec)
     threads = embedder_resources(catalog, job, embedder).cpus
-    left_out = ("sampling", "query_prefix", "document_prefix")  # these are in the texts
-    told = {name: fields[name] for name, kind in MODEL.items() if kind == "in" and name not in left_out}
+    told = _read_by(spec, "sampling", "query_prefix", "document_prefix")  # these are in the texts
     return {
         "weights": found.sha256,
         "model": plain(told),

@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from upkeep.cell import wire
+from upkeep.contract import Sampling
+from upkeep.fields import hashed
 from upkeep.gateway.record import KEY_BYTES, Replies, key_of
 
 Asked = wire.Generate | wire.Score
@@ -79,7 +82,13 @@ def reply_key(prompt: bytes, request: Asked) -> bytes:
         return key_of("score", prompt, msgspec.msgpack.encode(request.continuation))
     seed = msgspec.msgpack.encode(_seed(request))
     more = () if request.options in (None, wire.NO_OPTIONS) else (msgspec.msgpack.encode(request.options),)
-    return key_of("generate", prompt, msgspec.msgpack.encode(request.sampling), seed, *more)
+    return key_of("generate", prompt, _sampling(request.sampling), seed, *more)
+
+
+@lru_cache
+def _sampling(sampling: Sampling) -> bytes:
+    """As records hold it; the same few are asked with again and again."""
+    return msgspec.msgpack.encode(hashed(sampling))
 
 
 def _seed(request: wire.Generate) -> int:
