@@ -110,6 +110,7 @@ def test_a_figure_has_a_line_for_each_method_and_those_of_other_models_apart() -
         ({"trained": False}, "RAG, Qwen3-30B (untrained)"),
         ({"dataset_id": "oaks_babi_mini"}, "RAG, Qwen3-30B [mini]"),
         ({"setting": "k=5;order=position;thinking=off"}, "RAG, Qwen3-30B, order=position"),
+        ({"setting": "k=5;retriever=all-MiniLM-L6-v2;thinking=off"}, "RAG, Qwen3-30B, retriever=all-MiniLM-L6-v2"),
     ],
 )
 def test_no_run_that_the_paper_lacks_is_drawn_with_its_runs_nor_lost(other: dict[str, Any], name: str) -> None:

@@ -13,6 +13,7 @@ from upkeep import identity
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.jobs import Cell
+from upkeep.needs import gpus_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,13 @@ def _chunks(cells: Sequence[Cell], size: int) -> list[tuple[Cell, ...]]:
 
 
 def _group(catalog: Catalog, cell: Cell) -> str:
-    """What cells must have in common to share an engine: the weights, the engine and its threads."""
+    """What cells must have in common to share a job: the weights, the engine and its threads; and whether they ask for
+    GPUs that their model does not, so that no cell holds one which is there for the embedder of another."""
     engine = catalog.engine(cell.model) or "base"
     name = f"{cell.model}.{engine}.{identity.resources(catalog, cell.method, cell.model).cpus}cpu"
+    gpus = gpus_of(catalog, cell)
+    if cell.model != "none" and gpus > catalog.spec(cell.model).gpus:
+        name = f"{name}.{gpus}gpu"
     # What a model's name does not say, it was trained on what it is asked about: those of two datasets are two models.
     own = any(made.dataset == cell.dataset for made in catalog.trainings_of(cell))
     return f"{cell.dataset}.{name}" if own else name

@@ -27,7 +27,7 @@ from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
 from upkeep.jobs import Cell, Job, TrainedModel, Training, untrained
-from upkeep.method_cards import CHOSEN, check_method, check_models
+from upkeep.method_cards import CHOSEN, check_method, check_models, embedder_of
 from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import read_yaml
 
@@ -363,19 +363,15 @@ class Catalog:
         container.
 
         A variant chooses its writer, which is the reader where it does not, and its embedder, which is the method's
-        where it does not. Beside a model on GPUs the embedder is the one on GPUs, where one is named.
+        where it does not (`embedder_of`).
         """
         card = self.method(job.method)
         if not card.model or (isinstance(job, Training) and not card.asks):
             return {}
         roles: dict[Role, str] = {"reader": job.model}
-        chosen = card.variants[job.variant]
-        if (writer := chosen.get("writer", job.model)) != job.model:
+        if (writer := card.variants[job.variant].get("writer", job.model)) != job.model:
             roles["writer"] = writer
-        small, large = chosen.get("embedder"), chosen.get("embedder_gpu")
-        if small is None and large is None:
-            small, large = card.embedder, card.embedder_gpu
-        if embedder := (large or small) if self.spec(job.model).gpus else small:
+        if embedder := embedder_of(card, job.variant, self.spec(job.model), lambda: self.dataset(job.dataset)):
             roles["embedder"] = embedder
         return roles
 

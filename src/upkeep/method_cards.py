@@ -1,4 +1,4 @@
-"""What a method's card may not say at the same time."""
+"""What a method's card says of its models, and what it may not say at the same time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,35 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
 
-from upkeep.contract import DoorRole, MethodCard, ModelSpec
+from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec
 from upkeep.errors import UpkeepError
 
 CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
 """What a variant says beside its parameters: its models by role."""
+OF_PAPERS = frozenset({"release", "rebuild"})
+"""The provenance of a paper's own datasets."""
+
+
+def embedder_of(card: MethodCard, variant: str, model: ModelSpec, dataset: Callable[[], DatasetSpec]) -> str | None:
+    """The embedder beside a model, which a variant chooses or has from its method; None where neither names one.
+
+    Of two, `embedder_gpu`, the paper's, is beside a model on GPUs, and `embedder` beside one on the CPU. What a model
+    behind an endpoint runs on says nothing of the machine here. A paper's own dataset is then read with the paper's
+    embedder, as by any model that its tables have; stand-ins and a user's own datasets, which need no GPU, with the
+    other one.
+
+    Args:
+        model: the card of the job's reader.
+        dataset: gives that of its dataset; asked where it decides.
+    """
+    chosen = card.variants[variant]
+    small, large = chosen.get("embedder"), chosen.get("embedder_gpu")
+    if small is None and large is None:
+        small, large = card.embedder, card.embedder_gpu
+    if large is None:
+        return small
+    papers = dataset().provenance in OF_PAPERS if model.source == "endpoint" else model.gpus > 0
+    return large if papers else small
 
 
 def check_method(path: Path, card: MethodCard) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec, Resources
+from upkeep.jobs import Job
+
+
+def gpus_of(catalog: Catalog, job: Job) -> int:
+    """GPUs on each node that a job asks for: as many as the one of its models that needs most, for they share them."""
+    own = [] if job.model == "none" else [job.model]
+    return max((catalog.spec(model).gpus for model in [*own, *catalog.asked(job).values()]), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ import msgspec
 from upkeep import identity, inputs, weights
 from upkeep.batches import Batch, batches
 from upkeep.catalog import Catalog
-from upkeep.contract import Cluster
+from upkeep.contract import Cluster, Resources
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
 from upkeep.gateway.engines import embedder_resources
@@ -27,7 +28,7 @@ from upkeep.jobs import Cell, Job, Training
 from upkeep.judges import each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
-from upkeep.needs import Needs
+from upkeep.needs import Needs, gpus_of
 from upkeep.published import Standing, standing
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
@@ -277,28 +278,30 @@ class Workflow:
         model = jobs[0].model
         spec = None if model == "none" else self.catalog.spec(model)
         asked = [identity.resources(self.catalog, job.method, job.model) for job in jobs]
+        others = [self._others(job) for job in jobs]
         beside = 0
         if spec is not None and not self.catalog.trains(jobs[0].method):
             beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs)
-            beside += max(map(self._others, jobs))
+            beside += max(sum(one.memory_gb for one in of_job) for of_job in others)
+        every = [*asked, *itertools.chain.from_iterable(others)]
         return Needs(
-            threads=max(one.cpus for one in asked),
+            threads=max(one.cpus for one in every),
             mem_mb=1024 * (max(one.memory_gb for one in asked) + beside),
             minutes=sum(one.minutes for one in asked),
-            gpus=spec.gpus if spec else 0,
+            gpus=max(gpus_of(self.catalog, job) for job in jobs),
             nodes=spec.nodes if spec else 1,
-            gpu_type=asked[0].gpu_type,
-            constraint=asked[0].constraint,
+            gpu_type=next((one.gpu_type for one in every if one.gpu_type), None),
+            constraint=next((one.constraint for one in every if one.constraint), None),
         )
 
-    def _others(self, job: Job) -> int:
-        """Memory of a job's models beside its reader, in GB."""
+    def _others(self, job: Job) -> list[Resources]:
+        """What a job's models beside its reader may use, of those that are served here."""
         catalog, asked = self.catalog, self.catalog.asked(job)
         embedder, writer = asked.get("embedder"), asked.get("writer")
-        memory = embedder_resources(catalog, job, embedder).memory_gb if embedder else 0
+        found = [embedder_resources(catalog, job, embedder)] if embedder else []
         if writer and catalog.engine(writer) is not None:
-            memory += identity.resources(catalog, job.method, writer).memory_gb
-        return memory
+            found.append(identity.resources(catalog, job.method, writer))
+        return found
 
     def needs_of_training(self, wildcards: Any) -> Needs:
         return self.needs([_training(wildcards)])

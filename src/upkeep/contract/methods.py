@@ -34,9 +34,9 @@ class MethodCard(Record, frozen=True, kw_only=True):
     model: bool = True
     """Whether it talks to a model."""
     embedder: str | None = None
-    """The embedder, for methods with dense retrieval: a small one where the model runs on the CPU."""
+    """The embedder, for methods with dense retrieval: a small one, which runs on the CPU as the model does."""
     embedder_gpu: str | None = None
-    """The embedder beside a model on GPUs: the paper's."""
+    """The paper's embedder: beside a model on GPUs, and on a paper's own dataset beside one behind an endpoint."""
     sees: Literal["documents", "evidence", "answers"] = "documents"
     """What of the answer key it is given: only `oracle` and `gold` see any."""
     trains: bool = False

@@ -77,7 +77,7 @@ def identify(catalog: Catalog, cell: Cell, built: DatasetCard | None) -> Identit
 
     The model of `qwen3-4b+sft.lora` is `Qwen3-4B` with the method `sft+<method>` and the setting `adapter=lora`, as
     the papers print it. A named training set is the setting `scope`, another dataset than the cell's `trained_on`, an
-    embedder that a variant chooses in place of the method's own `retriever`.
+    embedder that a variant chooses, or that is not the paper's, `retriever`.
 
     Args:
         built: the card of its dataset; without one, its provenance is what `dataset.yaml` says that it would be.
@@ -89,7 +89,8 @@ def identify(catalog: Catalog, cell: Cell, built: DatasetCard | None) -> Identit
     label, model, is_trained, cutoff = card.label, "", True, None
     if card.model:
         chosen = card.variants[cell.variant].keys() & {"embedder", "embedder_gpu"}
-        if chosen and (embedder := catalog.asked(cell).get("embedder")):
+        embedder, papers = catalog.asked(cell).get("embedder"), card.embedder_gpu or card.embedder
+        if embedder and (chosen or embedder != papers):
             setting.append(("retriever", catalog.spec(embedder).label))
         trained = TrainedModel.parse(cell.model)
         if trained:

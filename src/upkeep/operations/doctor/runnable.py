@@ -9,6 +9,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Record
 from upkeep.identity import resources
 from upkeep.jobs import Cell
+from upkeep.needs import gpus_of
 from upkeep.operations.doctor.findings import Facts
 from upkeep.operations.needs import models_of
 
@@ -62,14 +63,14 @@ def _obstacles(catalog: Catalog, cell: Cell, facts: Facts) -> tuple[list[str], l
     if not catalog.method(cell.method).model:
         return [], of_machine
     spec = catalog.spec(cell.model)
-    if spec.gpus > facts.gpus or spec.nodes > 1:
+    gpus = gpus_of(catalog, cell)
+    if gpus > facts.gpus or spec.nodes > 1:
         nodes = f" on each of {spec.nodes} nodes" if spec.nodes > 1 else ""
-        of_machine.append(f"{spec.gpus} GPU{'s' if spec.gpus > 1 else ''}{nodes}")
+        of_machine.append(f"{gpus} GPU{'s' if gpus > 1 else ''}{nodes}")
     return [problem for model in models_of(catalog, cell) if (problem := facts.models.get(model))], of_machine
 
 
 def _on_cluster(catalog: Catalog, cell: Cell, facts: Facts) -> bool:
-    spec = catalog.spec(cell.model) if catalog.method(cell.method).model else None
-    gpus, nodes = (spec.gpus, spec.nodes) if spec else (0, 1)
+    gpus, nodes = gpus_of(catalog, cell), catalog.spec(cell.model).nodes if catalog.method(cell.method).model else 1
     memory = resources(catalog, cell.method, cell.model).memory_gb
     return any(node.gpus >= gpus and node.count >= nodes and node.memory_gb >= memory for node in facts.cluster)

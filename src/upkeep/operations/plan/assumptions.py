@@ -111,7 +111,10 @@ def in_words(
             " of its documents."
         )
     if dense:
-        said.append("Dense retrieval ranks by hashed words: which documents it finds differs, how many does not.")
+        said += [
+            "Dense retrieval ranks by hashed words: which documents it finds differs, how many does not.",
+            "Time of embedders is not counted, nor that for which a job holds a GPU for its embedder alone.",
+        ]
     if any(spec.engine != "transformers" for spec in specs):
         said.append("Reuse: vLLM keeps every prefix of a cell; an endpoint keeps prefixes from 1,024 tokens on.")
     if any(spec.gpus for spec in specs):

@@ -8,6 +8,7 @@ from upkeep.errors import UpkeepError
 from upkeep.integrity import read_sealed
 from upkeep.jobs import Job
 from upkeep.machine.clock import age
+from upkeep.needs import gpus_of
 from upkeep.operations.plan.amounts import Amounts
 from upkeep.published import command_of, folder_of
 
@@ -26,7 +27,8 @@ def took(catalog: Catalog, job: Job, manifest: Manifest) -> Amounts:
     none = job.model == "none"
     spec = None if none else catalog.spec(job.model)
     facts = manifest.environment.job
-    gpus = 0 if spec is None else (len(facts.gpus) if facts and facts.gpus else spec.gpus) * spec.nodes
+    nodes = 1 if spec is None else spec.nodes
+    gpus = (len(facts.gpus) if facts and facts.gpus else gpus_of(catalog, job)) * nodes
     paid = spec is not None and spec.engine == "endpoint"
     return Amounts(
         requests=float(manifest.usage.calls),

@@ -19,6 +19,7 @@ from upkeep.integrity import Damaged
 from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
 from upkeep.machine.clock import now
+from upkeep.needs import gpus_of
 from upkeep.operations.needs import Of, trainings
 from upkeep.operations.plan.taken import worked_s
 from upkeep.operations.status.advice import next_steps
@@ -137,10 +138,7 @@ def _without_name(reason: str, name: str) -> str:
 
 
 def _gpus(catalog: Catalog, job: Job) -> int:
-    if not catalog.method(job.method).model:
-        return 0
-    spec = catalog.spec(job.model)
-    return spec.gpus * spec.nodes
+    return gpus_of(catalog, job) * (1 if job.model == "none" else catalog.spec(job.model).nodes)
 
 
 def _spent(catalog: Catalog, cells: Iterable[Cell]) -> dict[str, float]:
