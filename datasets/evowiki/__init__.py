@@ -173,23 +173,24 @@ def _read(options: Options, context: Context) -> tuple[Sequence[Snapshot], Mappi
     dates = {"init": options.init, "cutoff": options.cutoff, "current": options.current}
     if options.source == "world":
         return synthetic.snapshots(options.sizes, list(dates.values()), options.seed), {}
+    given = context.given("views")
+    views = {"current": given} if given else {}
     if options.source == "legislators":
         from . import legislators
 
         folder = context.required("snapshots", "a folder of legislators-DATE.yaml and its two companions for each date")
         files = [file for date in dates.values() for file in legislators.files(folder, date)]
-        inputs = context.inputs(files)
-        return [legislators.read(folder, date, context.faults) for date in dates.values()], inputs
+        inputs = context.inputs([*files, *views.values()])
+        return [legislators.read(folder, date, context.faults, views.get(time)) for time, date in dates.items()], inputs
     from . import wikipedia
 
-    views = context.given("views")
     dumps, places = {}, {}
     for time, date in dates.items():
         dumps[time] = context.required(f"wikidata_{time}", f"Wikidata's JSON dump of {date}")
         places[time] = context.required(f"wikipedia_{time}", f"English Wikipedia of {date}: XML, JSON lines or Parquet")
     files = [file for time in dates for file in (dumps[time], *wikipedia.files(places[time]))]
     more = wikipedia.files(_articles(context)) if options.distractors else []
-    inputs = context.inputs(list(dict.fromkeys([*files, *more, *([views] if views else [])])))
+    inputs = context.inputs(list(dict.fromkeys([*files, *more, *views.values()])))
     scratch = context.catalog.cache / "wikidata"
     return [
         wikidata.read(
@@ -199,7 +200,7 @@ def _read(options: Options, context: Context) -> tuple[Sequence[Snapshot], Mappi
             options.wikidata,
             context.faults,
             scratch,
-            views if time == "current" else None,
+            views.get(time),
         )
         for time, date in dates.items()
     ], inputs
