@@ -696,6 +696,20 @@ def test_dumps_of_wikidata_and_wikipedia_become_questions(tmp_path: Path) -> Non
     assert data.card.statistics["pages added"] == 3
 
 
+def test_the_large_corpus_is_the_whole_and_more_pages_beneath_the_same_questions(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    data = wikidata_files(tmp_path / "data")
+    whole = built(tmp_path / "whole", "evowiki", data=data)
+    large = built(tmp_path / "large", "evowiki_large", options={"distractors": 5}, data=data)
+    later = ["probe_id", "position"]  # all is asked at the end, which comes later
+    assert asked(large).drop(later).equals(asked(whole).drop(later))
+    columns = ["document_id", "text"]
+    assert large.documents.select(columns).head(len(whole.documents)).equals(whole.documents.select(columns))
+    assert len(large.documents) == len(whole.documents) + 5
+    one, other = (spec_of(name)["options"] for name in ("evowiki", "evowiki_large"))
+    assert other == one | {"distractors": 370_000}
+
+
 # ---------------------------------------------------------------- legislators
 
 

@@ -11,7 +11,7 @@ import itertools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -95,11 +95,13 @@ def build(context: Context) -> Built:
     """
     options = context.options(Options)
     _check(options, context)
+    # The large corpus is a part of the whole: the same inputs and replies, hence the same questions.
+    whole = replace(context, name=context.spec.part_of or context.name)
     script = program.script() if options.source == "world" else None
     asks = options.rewrite or options.pairs
-    hired = answering.by(context, options.assistant, script) if asks else None
+    hired = answering.by(whole, options.assistant, script) if asks else None
     measure = context.tokenizer(options.tokenizer)
-    snapshots, inputs = _read(options, context)
+    snapshots, inputs = _read(options, whole)
     current = snapshots[-1]
     found = levels(snapshots, options.replaced)
     asked, counts = asking.questions(found, current, options.hops, options.humans, options.most, options.seed)
@@ -115,7 +117,7 @@ def build(context: Context) -> Built:
     for one in asked:
         for title, sentence in _golden(one, found, support):
             wanted[title].setdefault(sentence)
-    corpus = _corpus(current, wanted, options, measure, _distractors(options, context, wanted))
+    corpus = _corpus(current, wanted, options, measure, _distractors(options, whole, wanted))
     stream = assembling.Stream(STREAM, corpus.texts, [current.date] * len(corpus.texts))
     made: Sequence[Pair] = ()
     if hired is not None:
