@@ -696,6 +696,20 @@ def test_dumps_of_wikidata_and_wikipedia_become_questions(tmp_path: Path) -> Non
     assert data.card.statistics["pages added"] == 3
 
 
+def test_the_large_corpus_is_the_whole_and_more_pages_beneath_the_same_questions(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    data = wikidata_files(tmp_path / "data")
+    whole = built(tmp_path / "whole", "evowiki", data=data)
+    large = built(tmp_path / "large", "evowiki_large", options={"distractors": 5}, data=data)
+    later = ["probe_id", "position"]  # all is asked at the end, which comes later
+    assert asked(large).drop(later).equals(asked(whole).drop(later))
+    columns = ["document_id", "text"]
+    assert large.documents.select(columns).head(len(whole.documents)).equals(whole.documents.select(columns))
+    assert len(large.documents) == len(whole.documents) + 5
+    one, other = (spec_of(name)["options"] for name in ("evowiki", "evowiki_large"))
+    assert other == one | {"distractors": 370_000}
+
+
 # ---------------------------------------------------------------- legislators
 
 
@@ -999,6 +1013,54 @@ def test_broken_records_are_skipped_and_counted_where_the_dataset_says_so(tmp_pa
     base = legislators.read(tmp_path, "2022-01-01", faults)
     assert faults.counts == {"broken_record": 1, "duplicate_id": 1}
     assert base.entities.filter("human")["label"].to_list() == ["Ann Abel"]
+
+
+HOUSE = """- id: {{bioguide: A000001, wikipedia: Ann_Abel (politician)}}
+  name: {{first: Ann, last: Abel}}
+  terms: [{{type: rep, start: '2021-01-03', end: '2027-01-03', state: OH, district: 1, party: {party}}}]
+- id: {{bioguide: B000002, wikipedia: Bob Bell}}
+  name: {{first: Bob, last: Bell}}
+  terms: [{{type: rep, start: '2021-01-03', end: '2027-01-03', state: OH, district: 2, party: Democrat}}]
+- id: {{bioguide: C000003}}
+  name: {{first: Cid, last: Cole}}
+  terms: [{{type: rep, start: '2021-01-03', end: '2027-01-03', state: OH, district: 3, party: Democrat}}]
+"""
+
+
+def of_a_house(folder: Path, **more: str) -> store.Dataset:
+    """Three persons of whom one changes the party, with whatever else the user gives."""
+    times = {"init": "2021-09-01", "cutoff": "2024-01-01", "current": "2024-05-01"}
+    for date, party in zip(times.values(), ("Democrat", "Democrat", "Republican"), strict=True):
+        legislator_files(folder, date, HOUSE.format(party=party))
+    data = {"evowiki_legislators.snapshots": str(folder)} | more
+    return built(folder / "r", "evowiki_legislators", options={**times, "hops": 2, "most": {}}, data=data)
+
+
+def test_views_of_legislators_pages_give_their_questions_popularity_and_others_none(tmp_path: Path) -> None:
+    (tmp_path / "views.csv").write_text(
+        "title,views\nAnn_Abel_(politician),900\nAnn Abel (politician),200\nBob_Bell,7\nOhio,50000\nCid Cole,3\n"
+    )
+    data = of_a_house(tmp_path, **{"evowiki_legislators.views": str(tmp_path / "views.csv")})
+    groups = {"Ann Abel": "3", "Bob Bell": "0_1", "Cid Cole": "unknown"}  # no record says which page is Cid Cole's
+    for row in asked(data).iter_rows(named=True):
+        first = row["question"].removesuffix("?").rpartition(" of ")[2]
+        assert row["slice_popularity"] == f"popularity_{groups.get(first, 'unknown')}", row["question"]
+    assert data.card.slices["popularity"].keys() == {"popularity_0_1", "popularity_3", "popularity_unknown"}
+    assert data.card.statistics["popularity_mean: evolved"] == 1100
+    assert 7 <= data.card.statistics["popularity_mean: stable"] <= 1100
+    assert "views.csv" in data.card.inputs
+
+
+def test_without_views_legislators_have_no_popularity_and_the_same_questions(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "views.csv").write_text("title,views\nBob Bell,7\n")
+    without = of_a_house(tmp_path / "one")
+    viewed = of_a_house(tmp_path / "two", **{"evowiki_legislators.views": str(tmp_path / "views.csv")})
+    assert "popularity" not in without.card.slices
+    assert not [name for name in without.card.statistics if name.startswith("popularity")]
+    assert viewed.gold.drop("slice_popularity").equals(without.gold)
+    assert viewed.probes.equals(without.probes) and viewed.documents.equals(without.documents)
 
 
 def test_long_pages_are_split_and_the_evidence_is_the_piece_with_the_sentence(

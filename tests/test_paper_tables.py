@@ -269,7 +269,7 @@ def _headings(spec: TableSpec) -> list[list[str]]:
 
 
 CHUNKS = [
-    (paper, dataset, called.instead["setting.chunk_tokens"])
+    (paper, dataset, called.instead.get("setting.corpus"), called.instead["setting.chunk_tokens"])
     for paper in PAPERS
     for called in PAPERS[paper].called
     if "setting.chunk_tokens" in called.instead
@@ -278,14 +278,39 @@ CHUNKS = [
 ]
 
 
-@pytest.mark.parametrize(("paper", "dataset", "tokens"), CHUNKS)
-def test_chunks_are_said_to_be_as_long_as_the_dataset_has_them(paper: str, dataset: str, tokens: str) -> None:
+@pytest.mark.parametrize(("paper", "dataset", "corpus", "tokens"), CHUNKS)
+def test_chunks_and_corpus_are_said_to_be_as_the_dataset_has_them(
+    paper: str, dataset: str, corpus: str | None, tokens: str
+) -> None:
     spec = Catalog(ROOT).dataset(dataset)
-    assert str(spec.options["chunk_tokens"]) == tokens and not spec.options.get("distractors")
+    assert str(spec.options["chunk_tokens"]) == tokens
+    assert (spec.options.get("distractors") or 0) == (370_000 if corpus == "large" else 0)
     if spec.stands_for:
         tokens = PAPERS[paper].stand_in["setting.chunk_tokens"][tokens]
     printed = [lines_of(path) for path in (ROOT / "papers" / paper / "reference").glob("*.csv")]
     assert tokens in {line.get("setting.chunk_tokens") for lines in printed for line in lines}
+
+
+@pytest.mark.parametrize("method", ["rag_bm25", "rag_dense"])
+def test_what_is_asked_over_the_large_corpus_stands_in_its_own_rows(method: str) -> None:
+    """The same questions over either corpus, each in its row of Table 4; what reads no corpus is in neither."""
+    retriever = ";retriever=Contriever" if method == "rag_dense" else ""
+    own = {"model": "Meta-Llama-3.1-8B-Instruct", "dataset": "evowiki_stable", "subset": "single_hop"}
+    own |= {"metric": "exact_match", "method": method, "setting": f"k=15{retriever};thinking=off"}
+    own |= {"provenance": "release", "stand_in": ""}
+    scores = frame(
+        score(**own, dataset_id="evowiki", value=1.0, cell="golden"),
+        score(**own, dataset_id="evowiki_large", value=2.0, cell="large"),
+        score(**own | {"method": "closed_book", "setting": "thinking=off"}, dataset_id="evowiki_large", value=3.0),
+    )
+    built = of_paper("evowiki", "table_4", scores)
+    filled = {
+        (row.key[1], row.key[3], row.key[4], row.key[5]): number.own
+        for row in built.rows
+        for number in row.numbers
+        if number.published and number.own is not None
+    }
+    assert filled == {(method, "golden", "15", "256"): 1.0, (method, "large", "15", "256"): 2.0}
 
 
 def test_what_scores_are_called_is_applied_in_turn_and_touches_nothing_else() -> None:

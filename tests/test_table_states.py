@@ -222,6 +222,25 @@ def test_what_scores_alone_have_as_settings_waits_for_the_cell_that_has_such_sco
         assert hinted != column.endswith("Neither"), (number.cell, column)
 
 
+def test_what_the_paper_asked_over_the_large_corpus_waits_for_the_dataset_that_has_it() -> None:
+    """Table 4 of EvoWiki: its suite runs BM25 over either corpus."""
+    whole, spec = PAPERS["evowiki"], SPECS_OF["evowiki", "table_4"]
+    reference = reference_of("evowiki", spec)
+    pending, gaps = waiting.beyond(Catalog(ROOT), [], waiting.Printed.of([reference]), whole.called)
+    built = tables.build(spec, whole, reference, NO_SCORES, as_printed(pending, whole.called), gaps)
+    corpora = [
+        (dict(zip(spec.rows, row.key, strict=True))["setting.corpus"], number)
+        for row in built.papers
+        for number in row.numbers
+        if number.published and row.key[1] == "rag_bm25"
+    ]
+    assert len(corpora) == 2 * 2 * 7
+    for corpus, number in corpora:
+        dataset = {"golden": "evowiki", "large": "evowiki_large"}[corpus]
+        assert number.cell.startswith(f"{dataset}/rag_bm25/k15/"), number
+        assert (number.state, number.command) == ("not run", "./upkeep run evowiki")
+
+
 def test_a_cell_that_failed_is_told_where_its_scores_would_be_and_nowhere_twice() -> None:
     catalog = Catalog(ROOT)
     for dataset, filled in (("evolveqa_aws", {"AWS | Neither"}), ("evolveqa_aws_hints", {"Context", "Date", "Both"})):

@@ -11,7 +11,7 @@ import itertools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -95,11 +95,13 @@ def build(context: Context) -> Built:
     """
     options = context.options(Options)
     _check(options, context)
+    # The large corpus is a part of the whole: the same inputs and replies, hence the same questions.
+    whole = replace(context, name=context.spec.part_of or context.name)
     script = program.script() if options.source == "world" else None
     asks = options.rewrite or options.pairs
-    hired = answering.by(context, options.assistant, script) if asks else None
+    hired = answering.by(whole, options.assistant, script) if asks else None
     measure = context.tokenizer(options.tokenizer)
-    snapshots, inputs = _read(options, context)
+    snapshots, inputs = _read(options, whole)
     current = snapshots[-1]
     found = levels(snapshots, options.replaced)
     asked, counts = asking.questions(found, current, options.hops, options.humans, options.most, options.seed)
@@ -115,7 +117,7 @@ def build(context: Context) -> Built:
     for one in asked:
         for title, sentence in _golden(one, found, support):
             wanted[title].setdefault(sentence)
-    corpus = _corpus(current, wanted, options, measure, _distractors(options, context, wanted))
+    corpus = _corpus(current, wanted, options, measure, _distractors(options, whole, wanted))
     stream = assembling.Stream(STREAM, corpus.texts, [current.date] * len(corpus.texts))
     made: Sequence[Pair] = ()
     if hired is not None:
@@ -173,23 +175,24 @@ def _read(options: Options, context: Context) -> tuple[Sequence[Snapshot], Mappi
     dates = {"init": options.init, "cutoff": options.cutoff, "current": options.current}
     if options.source == "world":
         return synthetic.snapshots(options.sizes, list(dates.values()), options.seed), {}
+    given = context.given("views")
+    views = {"current": given} if given else {}
     if options.source == "legislators":
         from . import legislators
 
         folder = context.required("snapshots", "a folder of legislators-DATE.yaml and its two companions for each date")
         files = [file for date in dates.values() for file in legislators.files(folder, date)]
-        inputs = context.inputs(files)
-        return [legislators.read(folder, date, context.faults) for date in dates.values()], inputs
+        inputs = context.inputs([*files, *views.values()])
+        return [legislators.read(folder, date, context.faults, views.get(time)) for time, date in dates.items()], inputs
     from . import wikipedia
 
-    views = context.given("views")
     dumps, places = {}, {}
     for time, date in dates.items():
         dumps[time] = context.required(f"wikidata_{time}", f"Wikidata's JSON dump of {date}")
         places[time] = context.required(f"wikipedia_{time}", f"English Wikipedia of {date}: XML, JSON lines or Parquet")
     files = [file for time in dates for file in (dumps[time], *wikipedia.files(places[time]))]
     more = wikipedia.files(_articles(context)) if options.distractors else []
-    inputs = context.inputs(list(dict.fromkeys([*files, *more, *([views] if views else [])])))
+    inputs = context.inputs(list(dict.fromkeys([*files, *more, *views.values()])))
     scratch = context.catalog.cache / "wikidata"
     return [
         wikidata.read(
@@ -199,7 +202,7 @@ def _read(options: Options, context: Context) -> tuple[Sequence[Snapshot], Mappi
             options.wikidata,
             context.faults,
             scratch,
-            views if time == "current" else None,
+            views.get(time),
         )
         for time, date in dates.items()
     ], inputs

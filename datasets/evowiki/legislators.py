@@ -21,6 +21,7 @@ from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, read_yaml
 
 from .facts import ENTITIES, FACTS, RELATIONS, Snapshot, Written
+from .views import page_views
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ RELATIONS_OF = {
 
 class Id(msgspec.Struct, frozen=True):
     bioguide: str
+    wikipedia: str | None = None
+    """Title of the page in English Wikipedia."""
 
 
 class Name(msgspec.Struct, frozen=True):
@@ -205,8 +208,8 @@ class _Base:
         assert title is not None, "only what has a page is told of"
         self.pages.setdefault(title, []).append(sentence)
 
-    def snapshot(self, date: str) -> Snapshot:
-        rows = [(id, label, title, human, None) for id, (label, title, human) in sorted(self.entities.items())]
+    def snapshot(self, date: str, views: Mapping[str, int]) -> Snapshot:
+        rows = [(id, *said, views.get(id)) for id, said in sorted(self.entities.items())]
         used = {relation for _, _, relation, _ in self.facts}
         return Snapshot(
             date,
@@ -221,8 +224,11 @@ class _Base:
         )
 
 
-def read(folder: Path, date: str, faults: Faults) -> Snapshot:
+def read(folder: Path, date: str, faults: Faults, views: Path | None = None) -> Snapshot:
     """The snapshot of a date.
+
+    Args:
+        views: page views (see `page_views`) of the persons' pages in Wikipedia; what else there is has none.
 
     Raises:
         UpkeepError: a file is missing or broken, or a fault is refused.
@@ -242,7 +248,14 @@ def read(folder: Path, date: str, faults: Faults) -> Snapshot:
     for committee in committees:
         _tell_committee(base, committee, seats, known)
     _tell_roles(base, list(known.values()), date)
-    return base.snapshot(date)
+    return base.snapshot(date, _viewed(people, views) if views else {})
+
+
+def _viewed(people: list[Person], views: Path) -> dict[str, int]:
+    """Person -> views of his or her page in Wikipedia."""
+    pages = {p.id.bioguide: p.id.wikipedia.replace("_", " ") for p in people if p.id.wikipedia}
+    seen = dict(page_views(views, pl.Series(pages.values(), dtype=pl.String)).rows())
+    return {person: seen[page] for person, page in pages.items() if page in seen}
 
 
 def _titles(people: list[Person]) -> dict[str, str]:

@@ -73,9 +73,14 @@ class World:
     arcs: list[Arc]
 
     def encyclopedia(self, faults: Faults) -> Iterator[tuple[str, Relation]]:
-        """What was known before the first article, each relation with its place."""
+        """What was known before the first article, each relation with its place.
+
+        Nobody knows an invented world from elsewhere, so these are relations that its papers tell as well: the province
+        of every town, and the governors who are replaced.
+        """
+        replaced = {(change.subject, change.relation) for change in self.changes}
         for n, ((subject, relation), value) in enumerate(self.before.items()):
-            if relation in ("province", "governor"):
+            if relation == "province" or (relation == "governor" and (subject, relation) in replaced):
                 yield f"world, relation {n}", Relation(subject, relation, value)
 
     def at(self, subject: str, relation: str, day: str | None = None) -> str | None:

@@ -110,7 +110,8 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     stands_for: str | None = None
     """The paper's dataset that a stand-in stands for; given for a `stand_in`, and for nothing else."""
     part_of: str | None = None
-    """The paper's dataset that tables print its scores under, where it asks that one's questions in another way."""
+    """The paper's dataset that tables print its scores under, where it asks that one's questions in another way or over
+    other documents."""
     prompt: str
     """Name of the prompt, a file of `papers/*/prompts/`."""
     equivalence: str

@@ -148,8 +148,9 @@ def _called(
         family = family_of(catalog, dataset)
     except UpkeepError:  # the reason of all of its cells
         return [(name, ())]
-    if name != (catalog.dataset(dataset).stands_for or dataset):  # a part, of which all scores have such settings
-        return [(name, tuple(given.items())) for given in family.settings[1:]] or [(name, ())]
+    is_part = name != (catalog.dataset(dataset).stands_for or dataset)
+    if is_part and family.settings[1:]:  # all of its scores have such settings
+        return [(name, tuple(given.items())) for given in family.settings[1:]]
     slices = card.slices if isinstance(card, DatasetCard) else {}
     found: dict[tuple[str, Pairs], None] = {(name, ()): None}
     found |= {(name, tuple(given.items())): None for given in family.settings[:1]}
@@ -247,15 +248,16 @@ class _Search:
             self._models.setdefault(catalog.model(name).label, []).append(name)
         self._datasets: dict[str, list[str]] = {}
         """Of these names, what a paper ran: no stand-ins, and the whole before its parts."""
-        self._crossed: list[str] = []
-        """Datasets of which slices have names of their own."""
+        self._crossed: dict[str, list[str]] = {}
+        """The same of those of which slices have names of their own."""
         for name in catalog.datasets:
             spec = catalog.dataset(name)
             if not stand_in(name, spec):
-                self._datasets.setdefault(printed_as(catalog, name), []).append(name)
+                whole = printed_as(catalog, name)
+                self._datasets.setdefault(whole, []).append(name)
                 with contextlib.suppress(UpkeepError):  # the reason of all cells of that dataset
                     if any(pair.into == "dataset" for pair in family_of(catalog, name).crossed):
-                        self._crossed.append(name)
+                        self._crossed.setdefault(whole, []).append(name)
 
     def gap(self, dataset: str, method: str, model: str) -> Gap:
         """Why no cell gives a number of this dataset, method and model with the settings that are asked for."""
@@ -292,4 +294,5 @@ class _Search:
                 yield cell
 
     def _ids(self, dataset: str) -> list[str]:
-        return self._datasets.get(dataset, []) or [n for n in self._crossed if dataset.startswith(f"{n}_")]
+        found = (names for whole, names in self._crossed.items() if dataset.startswith(f"{whole}_"))
+        return self._datasets.get(dataset, []) or list(itertools.chain.from_iterable(found))
