@@ -38,7 +38,16 @@ from upkeep.contract.judges import SLOTS, Judgement, Meaning, Pattern, Rubric
 from upkeep.contract.manifests import Attempt, Environment, Fact, Job, Manifest, Reported, Served, Spent
 from upkeep.contract.methods import MethodCard
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
-from upkeep.contract.predictions import ContextUse, Finish, Form, Measured, Prediction, Retrieved, Usage
+from upkeep.contract.predictions import (
+    MAX_VALUES,
+    ContextUse,
+    Finish,
+    Form,
+    Measured,
+    Prediction,
+    Retrieved,
+    Usage,
+)
 from upkeep.contract.prompts import Headings, PromptCard, Rules
 from upkeep.contract.rounds import Document, Gold, Pair, Probe, Round
 from upkeep.contract.suites import CellChoice, Cluster, Config, Suite
@@ -46,6 +55,7 @@ from upkeep.contract.suites import CellChoice, Cluster, Config, Suite
 __all__ = [
     "BOUNDARY",
     "MAX_LINE_BYTES",
+    "MAX_VALUES",
     "SLOTS",
     "STREAM",
     "Aliases",

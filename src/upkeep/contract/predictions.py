@@ -47,6 +47,9 @@ class Measured(Record, frozen=True, kw_only=True):
     """Prompt tokens whose keys and values came from the prefix cache."""
 
 
+MAX_VALUES = 64
+"""Names of numbers that the predictions of a cell may have."""
+
 Form = Literal["short", "choice", "label"]
 """How an answer is asked for: in a few words; as an option's letter; as one of the options themselves (`yes`, `no`)."""
 
@@ -71,9 +74,9 @@ class Prediction(Record, frozen=True, kw_only=True):
     """Why there is no answer; null where there was no failure."""
     values: Annotated[
         dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._%+-]*$", max_length=60)], Measurement],
-        Meta(max_length=64),
+        Meta(max_length=MAX_VALUES),
     ] = {}
-    """Numbers that the method measured, by name."""
+    """Numbers that the method measured, by name. Metrics read them as the column `value_<name>`."""
     calls: list[Sha256] = []
     """What the host keeps each call of a model by, in order: `upkeep show` finds prompt and reply by it. None of a call
     that nothing was said to, nor where no gateway stands between."""

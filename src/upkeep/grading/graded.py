@@ -17,7 +17,7 @@ import polars as pl
 from msgspec import Struct
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Count, Fingerprint, Manifest, Sealed
+from upkeep.contract import MAX_VALUES, Count, Fingerprint, Manifest, Measurement, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular, write_atomically
 from upkeep.grading.judgements import spotted
@@ -55,7 +55,14 @@ what is right (`judgements`), what it said, null where that was nothing; `exact`
 equivalence takes an answer among other words; `outdated`, right before and not now; `failed`, no response for an error;
 `rank` is that of the gold chunk among the retrieved ones, null where it is not among them; the tokens are those of all
 calls of a model behind the answer (`contract.Usage`), null where there is no prediction.
+
+After these stands a column VALUE + name, Float64, for each name of a number that the cell's predictions have
+(`contract.Prediction.values`), in the order of names: null where a prediction has none of that name, failed or is
+missing. A cell without such numbers has no such columns.
 """
+
+VALUE = "value_"
+"""What the name of a column of measured numbers begins with."""
 
 READ = tuple(name for name in VERDICTS if name not in ("canonical", "exact", "outdated"))
 """Those of VERDICTS that a prediction says without the answer key's words; `right` where a pattern says it."""
@@ -80,7 +87,7 @@ class Graded:
     """The verdicts of a cell."""
 
     rows: pl.DataFrame
-    """VERDICTS."""
+    """VERDICTS, and columns of values."""
     retrieved: int
     """The most documents that any prediction retrieved; 0 for a method without retrieval."""
 
@@ -92,7 +99,7 @@ class Graded:
         )
 
     def with_key(self, key: Key, trials: int) -> pl.DataFrame:
-        """VERDICTS beside the columns of `Key.probes` but for the options, in the same order."""
+        """`rows` beside the columns of `Key.probes` but for the options, in the same order."""
         return _expected(key, trials).drop("options", "stream").hstack(self.rows.drop("probe_id", "trial"))
 
 
@@ -115,6 +122,7 @@ class _Line(Struct, gc=False):
     error: str | None
     retrieved: list[_Hit]
     usage: _Usage
+    values: dict[str, Measurement] = {}
 
 
 # ---------------------------------------------------------------- kept by cell
@@ -189,15 +197,18 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
     """Read a published cell's predictions in one pass, hashing as it goes, and the answer in each response.
 
     Returns:
-        A frame of READ, and the most documents that any prediction retrieved.
+        A frame of READ with columns of values, and the most documents that any prediction retrieved.
 
     Raises:
-        UpkeepError: the file is not there or not the one that the manifest describes, or a line is no prediction.
+        UpkeepError: the file is not there or not the one that the manifest describes, a line is no prediction, or the
+            predictions have more than MAX_VALUES names of values between them.
     """
     path, wanted = folder / "predictions.jsonl", _fingerprint(manifest, folder)
     columns: dict[str, list[object]] = {name: [] for name in READ}
-    values, forms, most = list(columns.values()), key.forms(), 0
-    for record in _lines(path, wanted):
+    measured: dict[str, dict[int, float]] = {}
+    """Name of a value -> row -> number."""
+    lists, forms, most = list(columns.values()), key.forms(), 0
+    for place, record in enumerate(_lines(path, wanted)):
         # A prediction for an unknown probe is told apart by `grade`.
         form, options = forms.get(record.probe_id, ("short", None))
         failed = record.error is not None
@@ -211,11 +222,31 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
         usage = record.usage
         told = (answer, parse, said, right)
         row = (record.probe_id, record.trial, *told, failed, rank, usage.prompt, usage.completion)
-        for column, value in zip(values, row, strict=True):
+        for column, value in zip(lists, row, strict=True):
             column.append(value)
+        if record.values and not failed:
+            _take(measured, place, record.values, path)
         most = max(most, len(record.retrieved))
     types = {name: VERDICTS[name] for name in columns}
-    return pl.DataFrame(columns, schema=types), most
+    numbers = (
+        pl.Series(VALUE + name, [found.get(row) for row in range(len(lists[0]))], dtype=pl.Float64)
+        for name, found in sorted(measured.items())
+    )
+    return pl.DataFrame(columns, schema=types).with_columns(numbers), most
+
+
+def _take(measured: dict[str, dict[int, float]], row: int, values: Mapping[str, float], path: Path) -> None:
+    """Add the values of one prediction to those of a cell."""
+    for name, number in values.items():
+        measured.setdefault(name, {})[row] = number
+    if len(measured) > MAX_VALUES:
+        raise UpkeepError(
+            "the predictions have too many names of values",
+            where=path,
+            expected=f"at most {MAX_VALUES} names in a cell, the same for all of its predictions",
+            found=", ".join(sorted(measured)[:5]) + ", ...",
+            remedy="let the method name what it measures, and not what it measures it of",
+        )
 
 
 def _lines(path: Path, wanted: Fingerprint) -> Iterator[_Line]:
@@ -275,7 +306,7 @@ def _not_a_prediction(
 
 
 def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
-    """Hold predictions against the answer key: VERDICTS.
+    """Hold predictions against the answer key: VERDICTS, and the columns of values that the predictions have.
 
     A probe without a prediction gets a row that is wrong, unread and failed: nothing leaves the denominator. A
     prediction with an error is wrong whatever its answer.
@@ -304,7 +335,7 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
         outdated=pl.lit(outdated) & ~decided["right"],
         parse=pl.col("parse").fill_null("none"),
         failed=pl.col("failed").fill_null(value=True),
-    ).select(pl.col(name).cast(kind) for name, kind in VERDICTS.items())
+    ).select(*(pl.col(name).cast(kind) for name, kind in VERDICTS.items()), pl.col(f"^{VALUE}.*$"))
 
 
 def _expected(key: Key, trials: int) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from upkeep.errors import UpkeepError
+from upkeep.grading.graded import VALUE
 from upkeep.grading.metric_families import checked, told
 from upkeep.grading.metrics import Family, Resampled, Second, slices_of
 from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws, Floats, estimates, resampled
@@ -131,7 +132,7 @@ def measured(
     parts, values = [ratios], [_ratios(together, ratios, draws)]
     for one in family.resampled:
         rows = graded if one.second is None else joined.get(one.second)
-        if rows is not None:
+        if rows is not None and _has_values(one, rows):
             found, drawn = _resampled(family, one, rows, draws)
             parts.append(found)
             values.append(drawn)
@@ -152,7 +153,7 @@ def numbers(family: Family, graded: pl.DataFrame, retrieved: int) -> dict[tuple[
     sums = counts.group_by(KEYS).agg(pl.col("hits", "total").sum())
     found = {(subset, metric, at): hits / total if total else np.nan for subset, metric, at, hits, total in sums.rows()}
     for one in family.resampled:
-        for subset, members in _subsets(graded) if one.second is None else ():
+        for subset, members in _subsets(graded) if one.second is None and _has_values(one, graded) else ():
             names, parts = _parts(family, one, members)
             with told("a metric fails", family.where, one.value):
                 values = resampled(names, parts.drop("question_id").to_numpy().sum(axis=0, keepdims=True), one.value)
@@ -202,6 +203,14 @@ def beside(graded: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
         )
     named = second.rename({name: f"second_{name}" for name in second.columns if name not in OF_PROBE})
     return graded.join(named, on=OF_PROBE, how="left", maintain_order="left")
+
+
+def _has_values(wanted: Resampled, graded: pl.DataFrame) -> bool:
+    """Whether there are the measured numbers that a metric is made of."""
+    named = [f"{VALUE}{name}" for name in wanted.values]
+    if wanted.second is not None:
+        named += [f"second_{name}" for name in named]
+    return set(named) <= set(graded.columns)
 
 
 def _called(family: Family, function: Callable[..., object], schema: Mapping[str, Any], *given: object) -> pl.DataFrame:

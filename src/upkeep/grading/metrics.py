@@ -64,7 +64,11 @@ GRADED_SCHEMA = {
 }
 """What `measure` is given: one row for each probe and trial, whether it was answered or not, with these columns and one
 `slice_<name>` for each slice of the dataset. They are as in `graded.VERDICTS` and `key.Key`; `model_cutoff` is the date
-after which the cell's model knows nothing, as its card has it, null where that has none or there is no model."""
+after which the cell's model knows nothing, as its card has it, null where that has none or there is no model.
+
+Of numbers that the method measured there is one column `value_<name>` (Float64) for each name that any of the cell's
+predictions has, null where a prediction has none of that name, failed or is missing. A cell without any has no such
+columns; where a second cell stands beside it, its own are `second_value_<name>`."""
 
 MAX_K = 60
 """Where the papers' figures of retrieval end (OAKS, Figure 5)."""
@@ -115,6 +119,9 @@ class Resampled:
     with a place for each resample."""
     second: Second | None = None
     """As in `Compared`, where two cells are needed."""
+    values: Sequence[str] = ()
+    """Names of the measured numbers that it is made of (`value_<name>`). Where no prediction has them, of the cell or
+    of the second one, the metrics have no score."""
     unit: str = "percent"
     interval: bool = True
     """Whether there is one: not of what tells itself how far numbers are apart, as a deviation over runs."""
