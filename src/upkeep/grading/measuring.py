@@ -240,7 +240,7 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             spread = {"se": one.se, "low": one.low, "high": one.high}
             rows.append(
                 {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
-                | {"n": members["question_id"].is_in(parts["question_id"].implode()).sum(), "questions": len(parts)}
+                | {"n": len(members.join(parts, on="question_id", how="semi")), "questions": len(parts)}
             )
             values.append(drawn[metric])
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
