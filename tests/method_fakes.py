@@ -56,6 +56,10 @@ class FakeLLM:
         return Reply(f"thinking\n## Answer: {zlib.crc32(prompt.encode())}", None, "stop", tokens, 2, 0)
 
     async def logprobs(self, prompt: str | Sequence[Message], continuation: str) -> list[ScoredToken]:
+        before = prompt if isinstance(prompt, str) else text_of(prompt)
+        if self._count(before) + (tokens := self._count(continuation)) > self.context_length:
+            raise PromptTooLong(f"{tokens} tokens")
+        self.prompts.append(before + continuation)
         return [
             ScoredToken(match.start(), match.end(), -float(len(prompt))) for match in re.finditer(r"\S+", continuation)
         ]

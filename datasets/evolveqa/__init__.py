@@ -2,7 +2,8 @@
 
 Out of time-stamped documents: `feeds` reads them, `facts` finds entity, concept and attribute (E-C-A), `questions` asks
 and answers, `fact_steps`, `question_steps` and `format_steps` word what the assistant is asked. `synthetic` makes a
-small feed, whose `program` replies in the assistant's place.
+small feed, whose `program` replies in the assistant's place. `membership` draws documents instead, about which nothing
+is asked but whether they were trained on.
 
 A question is asked at each cut-off date T at which it exists, at the position of the last document dated up to T; later
 documents have not arrived. Ids: `aws_q0007` (open), `aws_q0007.mcq1`, `aws_q0007.pair1a` and `aws_q0007.pair1b` (which
@@ -27,8 +28,9 @@ from upkeep.building.context import Context
 from upkeep.building.names import Names
 from upkeep.errors import UpkeepError
 
-from . import facts, feeds, program, questions, synthetic
+from . import facts, feeds, membership, program, questions, synthetic
 from .facts import Corpus
+from .membership import Membership
 from .questions import Forms, Question, State
 from .workshop import Domain, Hint, Options, Workshop
 
@@ -66,7 +68,7 @@ def build(context: Context) -> Built:
     measure = context.tokenizer(options.tokenizer)
     # All datasets of one domain share the feed and the replies: the control set asks again for what it leaves out.
     family = replace(context, name=f"evolveqa_{options.domain}")
-    most, by_section = options.max_characters, options.domain == "who"
+    most, by_section = options.max_characters, options.domain == "who" and options.membership is None
     files: list[Path] = []
     script: assistant.Script | None = None
     if options.source == "world":
@@ -80,6 +82,8 @@ def build(context: Context) -> Built:
         documents, files = feeds.read(path, by_section, most, context.faults)
     if not documents:
         raise UpkeepError("no document left", where=context.where, expected="a feed with dated texts")
+    if options.membership is not None:
+        return _drawn(documents, options.membership, options, context, files)
     layout = _laid_out(documents, options, measure)
     with answering.by(family, options.assistant, script) as helper:
         shop = Workshop(context, options, helper)
@@ -107,7 +111,31 @@ def build(context: Context) -> Built:
     )
 
 
-def _check_cutoffs(context: Context, cutoffs: Sequence[str]) -> None:
+def _drawn(
+    documents: Sequence[feeds.Document], wanted: Membership, options: Options, context: Context, files: Sequence[Path]
+) -> Built:
+    """Documents of before and after one cut-off date, each a stream of its own."""
+    _check_cutoffs(context, [wanted.cutoff], "membership.cutoff")
+    measure = context.tokenizer(options.tokenizer)
+    streams, items, counts = membership.drawn(documents, wanted, options.domain, options.seed, str(context.where))
+    tables = assembling.collect(streams, items, measure)
+    return Built(
+        *tables,
+        pairs=[],
+        tokenizer=str(measure),
+        chunk_tokens=max(tables[0]["tokens"]),
+        source=context.spec.source,
+        statistics=counts,
+        inputs=context.inputs(files),
+        seed=options.seed,
+        notes=[
+            f"cut-off: {wanted.cutoff}; wanted were {wanted.documents} documents from before it, {wanted.held_out} "
+            f"more to set the threshold, and {wanted.documents} from after it"
+        ],
+    )
+
+
+def _check_cutoffs(context: Context, cutoffs: Sequence[str], option: str = "cutoffs") -> None:
     try:
         dates = [date.fromisoformat(cutoff).isoformat() for cutoff in cutoffs]
     except ValueError:
@@ -115,7 +143,7 @@ def _check_cutoffs(context: Context, cutoffs: Sequence[str]) -> None:
     if not dates or dates != sorted(set(cutoffs)):
         raise UpkeepError(
             "wrong cut-offs",
-            where=f"{context.where}: options.cutoffs",
+            where=f"{context.where}: options.{option}",
             expected="dates as 2023-08-31, ascending, each once",
             found=list(cutoffs),
         )

@@ -16,6 +16,7 @@ from upkeep.building import embedding, leaks
 from upkeep.building.assistant import Assistant, Step
 from upkeep.building.context import Context
 
+from .membership import Membership
 from .synthetic import Sizes
 
 Given = TypeVar("Given", bound=Struct)
@@ -43,6 +44,9 @@ class Options(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     formats: tuple[Format, ...] = ("open_ended", "mcq", "verifiable")
     hints: tuple[Hint, ...] = ("none",)
     """What open-ended questions are told besides, each a question of its own (C.3)."""
+    membership: Membership | None = None
+    """Documents of before and after one cut-off date (B.4) in place of questions about facts; they stay whole, and what
+    makes such questions is not asked for."""
     cutoffs: tuple[str, ...] = CUTOFFS
     """YYYY-MM-DD, ascending."""
     concepts: int | None = None

@@ -1,15 +1,31 @@
-"""The metrics of evolveQA: pure functions from verdicts to counts per question (paper: 4.1, 4.2, C.1 and C.2).
+"""The metrics of evolveQA: pure functions from verdicts to counts per question (paper: 3.2, 4, B.4, C.1 and C.2).
 
 A model is asked as of its own knowledge cut-off (3.2): the latest of the dataset's dates that is not after its card's.
 What the paper prints is over those questions alone, and a cell without such a date (a card that has none, a control)
 has none of it; over all dates pooled, every cell has the metrics of slices.
+
+Documents of a `membership` dataset have metrics of their own: what an attack says of them, by their scores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+import numpy as np
 import polars as pl
 
-from upkeep.grading.metrics import Family, UpkeepError, as_counts, pass_at_k, rates, shares, slices_of, under
+from upkeep.grading.metrics import (
+    Family,
+    Floats,
+    Resampled,
+    UpkeepError,
+    as_counts,
+    pass_at_k,
+    rates,
+    shares,
+    slices_of,
+    under,
+)
 
 FORMATS = ("open_ended", "mcq", "verifiable")
 HINTS = {
@@ -21,6 +37,11 @@ HINTS = {
 NO_HINTS = {"context": "off", "date": "off"}
 _ASKED = ["item", "slice_cutoff", "slice_hints", "trial"]
 """What the formats of a question have in common when they are asked of one fact at one date."""
+BEFORE, AFTER, HELD_OUT = "before_cutoff", "after_cutoff", "held_out"
+"""The slice `membership` of documents: from before the cut-off and from after it, and those that set the threshold."""
+SCORE = "min_k_prob"
+"""What the method of that name measures of a document: how likely its least likely tokens are."""
+_SCORE = f"value_{SCORE}"
 _HALF = r"^(.*\.pair\d+)([ab])(.*)$"
 """The id of a yes/no question: that of its pair, with the half before what tells two cut-offs apart."""
 
@@ -45,6 +66,9 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     `parse_rate`, `error_rate` and `pass_at_k` as `upkeep.grading.metrics` has them. The control `null` has accuracy 0,
     outdated 0 and incorrect 100, `gold` has 100, 0 and 0.
 
+    A `membership` dataset asks of each document whether it was trained on: who answers has the metrics of slices alone,
+    and a cell that measured the documents in place of answering only its `error_rate` here.
+
     Args:
         graded: `upkeep.grading.metrics.GRADED_SCHEMA`.
         retrieved: the most documents that any prediction retrieved; 0 for a method without retrieval.
@@ -55,6 +79,8 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     Raises:
         UpkeepError: a yes/no question lacks the other half of its pair.
     """
+    if "slice_membership" in graded.columns:
+        return of_documents(graded)
     graded = graded.with_columns(item=pl.col("question_id").str.extract(r"^([^.]+)"))
     pooled = graded.drop("slice_format", "slice_change").with_columns(question_id="item")
     own = as_of(graded)
@@ -144,4 +170,90 @@ def _moved(counts: pl.DataFrame, settings: dict[str, str]) -> pl.DataFrame:
     return counts.with_columns(subset=pl.col("subset") + under("", **settings))
 
 
-FAMILY = Family(measure, settings=[NO_HINTS, *HINTS.values()])
+# ---------------------------------------------------------------- membership inference (3.2, B.4, Table 5)
+
+
+def of_documents(graded: pl.DataFrame) -> pl.DataFrame:
+    """Counts of a `membership` dataset: those of answers, of which one that measured has none, and `error_rate`."""
+    failed = rates(graded)
+    if _SCORE in graded.columns:
+        return failed.filter(pl.col("metric") == "error_rate")
+    return as_counts(shares(graded, **_rates_of_answers()), failed)
+
+
+def by_score(*subsets: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """The documents of some subsets by their scores: a column `<subset> <place>` for each score that one of them has,
+    with places from 1, the lowest score, and equal ones in one place. A document without a score has no say.
+
+    So the sums over documents say how many of a subset have each score, which is all that a threshold or a rank needs,
+    and a resample of the documents has a threshold of its own.
+    """
+
+    def sums(graded: pl.DataFrame) -> pl.DataFrame:
+        if "slice_membership" not in graded.columns:
+            return graded.select("question_id")
+        scored = graded.filter(pl.col("slice_membership").is_in(subsets)).drop_nulls(_SCORE)
+        place = pl.format("{} {}", "slice_membership", pl.col(_SCORE).rank("dense"))
+        counted = scored.select("question_id", place=place, one=1)
+        return counted.pivot("place", index="question_id", values="one", aggregate_function="sum").fill_null(0)
+
+    return sums
+
+
+def _of(subset: str, sums: Mapping[str, Floats]) -> Floats:
+    """How many documents of a subset have each score, the lowest first: (scores, resamples)."""
+    places = sorted({int(name.rpartition(" ")[2]) for name in sums})
+    none = np.zeros_like(next(iter(sums.values())))
+    return np.stack([sums.get(f"{subset} {place}", none) for place in places])
+
+
+def detection_rate(subset: str) -> Callable[[Mapping[str, Floats]], Mapping[str, Floats]]:
+    """`mia_detection_rate`: the share of documents of a subset that the attack calls members (Table 5).
+
+    A member is what scores above a threshold, which the paper does not give. Ours is the lowest score that at least a
+    fifth of the held-out documents do not exceed: of documents from before the cut-off, of which none is counted, about
+    80 percent are called members, as the paper has it of its own. From 0 to 100 percent; no score where none is held
+    out, or nothing is measured, as by the controls `gold` and `null`.
+    """
+
+    def value(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        if not sums:
+            return {}
+        held_out, measured = _of(HELD_OUT, sums), _of(subset, sums)
+        below, held = held_out.cumsum(axis=0) - held_out, held_out.sum(axis=0)
+        members = np.where(5 * below >= held, measured, 0).sum(axis=0)
+        return {"mia_detection_rate": np.where(held > 0, 100 * members / measured.sum(axis=0), np.nan)}
+
+    return value
+
+
+def area(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`mia_auc`: how often a document from before the cut-off has a higher score than one from after it, equal scores
+    counting half: the area under the curve of true against false members over all thresholds. Ours; the paper has none.
+
+    From 0 to 1, at 0.5 by chance; no score of `gold` and `null`.
+    """
+    if not sums:
+        return {}
+    before, after = _of(BEFORE, sums), _of(AFTER, sums)
+    lower = after.cumsum(axis=0) - after / 2
+    return {"mia_auc": (before * lower).sum(axis=0) / (before.sum(axis=0) * after.sum(axis=0))}
+
+
+FAMILY = Family(
+    measure,
+    resampled=[
+        *(
+            Resampled(
+                ["mia_detection_rate"],
+                by_score(subset, HELD_OUT),
+                detection_rate(subset),
+                values=[SCORE],
+                subset=subset,
+            )
+            for subset in (BEFORE, AFTER)
+        ),
+        Resampled(["mia_auc"], by_score(BEFORE, AFTER), area, values=[SCORE], unit="ratio", subset="all"),
+    ],
+    settings=[NO_HINTS, *HINTS.values()],
+)

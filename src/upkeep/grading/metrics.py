@@ -123,6 +123,10 @@ class Resampled:
     """Names of the measured numbers that it is made of (`value_<name>`). Where no prediction has them, of the cell or
     of the second one, the metrics have no score."""
     unit: str = "percent"
+    subset: str | None = None
+    """The one subset that they are of, although they set its questions beside others: of documents from after a date,
+    the share that is above a threshold which other documents set. `sums` is then given all questions, and leaves out
+    those that have no say. Without one, they are of all questions and of each slice by itself."""
     interval: bool = True
     """Whether there is one: not of what tells itself how far numbers are apart, as a deviation over runs."""
 

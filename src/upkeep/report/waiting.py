@@ -223,9 +223,11 @@ def _own_names(triple: Triple, called: Sequence[Called]) -> list[Triple]:
     """What our scores may be called that a paper calls by these names; these first."""
     found = [triple]
     for one in reversed(called):
+        if not one.instead.keys() & set(NAMES):
+            continue
         given = [one.instead.get(name) for name in NAMES]
         for names in list(found):
-            if any(given) and all(value in (None, name) for value, name in zip(given, names, strict=True)):
+            if all(value in (None, name) for value, name in zip(given, names, strict=True)):
                 datasets, methods, models = (several(one.where.get(f, [n])) for f, n in zip(NAMES, names, strict=True))
                 found += itertools.product(datasets, methods, models)
     return list(dict.fromkeys(found))
