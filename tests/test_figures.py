@@ -77,7 +77,8 @@ def filling(spec: FigureSpec, end: str = "", **changed: Any) -> list[dict[str, A
             "cell": f"{panel.title}/{series.name}",
             "dataset_id": values["dataset"] + end,
         }
-        rows += [score(**plain), score(**plain | series.at)] if series.at else [score(**plain)]
+        at = [series.at] if series.at else []
+        rows += [score(**plain | other) for other in [{"metric": name} for name in series.quantiles] or [{}, *at]]
     return rows
 
 
@@ -333,6 +334,13 @@ def test_every_kind_is_drawn_to_the_same_bytes_each_time(kind: str, options: dic
     assert sorted(t.name for t in again.panels[0]) == sorted(t.name for t in figure.panels[0])
     assert first[1].startswith(b"\x89PNG") and first[0].count("<svg") == 1
     assert drawing.draw(shown, [[]])[0] != first[0] and "no run" in drawing.EMPTY
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_no_two_bars_look_the_same_where_there_are_more_series_than_colours(runs: int) -> None:
+    traces = [figures.Trace(f"{n} {run}", n, [0], [1], [1], [1]) for n in range(36 // runs) for run in range(runs)]
+    looks = [(drawing._colour(trace), hatch) for trace, hatch in drawing._hatched(traces)]
+    assert len(set(looks)) == len(looks) == 36
 
 
 def test_a_figure_without_a_top_is_as_high_as_its_numbers() -> None:

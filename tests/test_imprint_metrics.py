@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from matplotlib.cbook import boxplot_stats
 
 from conftest import ROOT
 from upkeep.errors import UpkeepError
@@ -192,3 +194,47 @@ def test_answers_that_failed_in_either_cell_have_no_say_in_tokens() -> None:
     assert (found["all", "context_tokens"], found["all", "generation_tokens"]) == (140, 7)
     everything_failed = [row | {"failed": True, "prompt_tokens": None, "completion_tokens": None} for row in mine]
     assert not any(metric.endswith(("_tokens", "_ratio")) for _, metric in scores(everything_failed, closed))
+
+
+PARTS = {"whisker_low": "whislo", "p25": "q1", "p50": "med", "p75": "q3", "whisker_high": "whishi"}
+"""What Figure 12 draws -> what Matplotlib calls it."""
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_boxes_of_what_is_generated_are_those_of_matplotlib_and_quartiles_those_of_numpy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    families = ["dir_acq", "comp_rel"][: rng.integers(1, 3)]
+    questions = [({"family": families[n % len(families)]}, [True] * 8) for n in range(rng.integers(1, 20))]
+    rows = rows_of(questions)
+    for row in rows:
+        row["completion_tokens"] = int(rng.choice([rng.integers(1, 30), rng.lognormal(4, 2), 4096, 7]))
+        if rng.random() < 0.1:
+            row |= {"failed": True, "completion_tokens": None}
+    found = scores(rows)
+    for subset in ("all", *families):
+        members = [row for row in rows if subset in ("all", row["slice_family"]) and not row["failed"]]
+        if not members:
+            assert (subset, "generation_tokens_p50") not in found
+            continue
+        tokens = [row["completion_tokens"] for row in members]
+        (box,) = boxplot_stats(tokens)
+        for name, theirs in PARTS.items():
+            assert found[subset, f"generation_tokens_{name}"] == pytest.approx(box[theirs]), (subset, name)
+        quartiles = [found[subset, f"generation_tokens_{name}"] for name in ("p25", "p50", "p75")]
+        assert quartiles == pytest.approx(np.percentile(tokens, [25, 50, 75]))
+        assert found[subset, "generation_tokens"] == pytest.approx(np.mean(tokens))
+
+
+def test_a_spread_has_no_interval_and_decides_no_claim() -> None:
+    rows = rows_of([({"family": "dir_acq"}, [True] * 8)] * 20)
+    made = measured(FAMILY, graded(rows), 0, {}, Draws("d", [row["question_id"] for row in rows]))
+    places = [n for n, name in enumerate(made.scores["metric"]) if name.startswith("generation_tokens_")]
+    assert len(places) == 5 * 2 and np.isnan(made.resamples[places]).all()
+    kept = made.scores[places]
+    assert kept.select("se", "low", "high").null_count().row(0) == (10, 10, 10)
+    assert set(kept["unit"]) == {"tokens"} and set(kept["n"]) == {160} and set(kept["questions"]) == {20}
+
+
+def test_everything_that_failed_has_no_spread() -> None:
+    rows = rows_of([({"family": "dir_acq"}, [False] * 8)], failed=True, completion_tokens=None)
+    assert not any(metric.startswith("generation_tokens") for _, metric in scores(rows))

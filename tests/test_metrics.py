@@ -33,7 +33,7 @@ from upkeep.errors import UpkeepError
 from upkeep.grading import answers, resampling
 from upkeep.grading.graded import Graded, grade, grade_cell, read_predictions
 from upkeep.grading.key import key_in
-from upkeep.grading.measuring import Place, beside, crossed, measured, place_of
+from upkeep.grading.measuring import Place, beside, crossed, measured, numbers, place_of
 from upkeep.grading.metric_families import family_of, read_family, second_of
 from upkeep.grading.metrics import GRADED_SCHEMA, Compared, Crossed, Family, Second, as_counts, shares, under
 from upkeep.grading.resampling import FEWEST, Draws
@@ -788,6 +788,30 @@ def test_a_resampled_metric_that_fails_is_told_with_its_file(tmp_path: Path, cod
     with pytest.raises(UpkeepError) as caught:
         scores_of(broken, verdicts({}, {}), {})
     assert str(caught.value.where).startswith(f"{tmp_path}/metrics.py") and problem in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("lambda graded: {'other': 1}", "not named: other"),
+        ("lambda graded: {'m': 'many'}", "ValueError: could not convert"),
+        ("lambda graded: {'m': graded['no_such'].sum()}", "ColumnNotFoundError"),
+        ("lambda graded: 1", "AttributeError"),
+        ("lambda graded: {'accuracy': 1}", "not named: accuracy"),
+    ],
+)
+def test_a_described_metric_that_fails_is_told_with_its_file(tmp_path: Path, code: str, problem: str) -> None:
+    broken = family(tmp_path, GOOD + f"FAMILY = Family(measure, described=[Described(['m'], {code}, 'tokens')])\n")
+    with pytest.raises(UpkeepError) as caught:
+        scores_of(broken, verdicts({}, {}), {})
+    assert str(caught.value.where).startswith(f"{tmp_path}/metrics.py") and problem in caught.value.problem
+
+
+def test_a_described_metric_that_a_judge_decides_is_known_to_be(tmp_path: Path) -> None:
+    value = "lambda graded: {'m': graded['right'].mean()}"
+    mine = family(tmp_path, GOOD + f"FAMILY = Family(measure, described=[Described(['m'], {value}, 'ratio')])\n")
+    for right in (True, False):
+        assert numbers(mine, verdicts({"right": right}), 0)["all", "m", None] == right
 
 
 def test_a_score_that_is_given_twice_is_refused(tmp_path: Path) -> None:

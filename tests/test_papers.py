@@ -13,8 +13,9 @@ from conftest import copy_repository
 from test_run import upkeep
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
+from upkeep.grading.scores import read_scores
 from upkeep.new import new_paper
-from upkeep.report import claims
+from upkeep.report import verdicts
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +45,30 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
     )
     assert "0.0" in published and "100.0" in published
     assert re.search(r"\d\d\.\d", own)
-    ledger = claims.read_claims(folder)
-    assert claims.published(folder, ledger)["trial_1-c1"].outcome == "holds"
+    scores = read_scores(Catalog(root), "trial_1")
+
+    def finding(without: str = "") -> verdicts.Finding:
+        kept = scores.table.filter(pl.col("method") != without)
+        (found,) = verdicts.findings(folder, kept, scores.resamples)
+        return found
+
+    found, lacking = finding(), ["closed_book on oaks_babi", "oracle on oaks_babi"]
+    assert (found.published.outcome, found.own.stand_in.outcome) == ("holds", "holds")
+    ((case,),) = found.own.stand_in.cases
+    overall = scores.table.filter(pl.col("subset") == "all", pl.col("metric") == "accuracy")
+    accuracy = dict(overall.select("method", "value").iter_rows())
+    assert (case.name, case.lhs, case.rhs) == ("pico", accuracy["oracle"], accuracy["closed_book"])
+    assert all(one.outcome == "not_run" and one.missing == lacking for one in (found.own.release, found.own.rebuild))
+    alone = finding(without="oracle").own.stand_in
+    assert (alone.outcome, alone.missing) == ("not_run", lacking[1:])
     page = (root / "results/report/index.html").read_text()
     assert "Trial1" in page and "With the text that holds the answer" in page and "as it must be" in page
     assert "papers/trial_1/tables.yaml: added" in page, "nobody takes its numbers for what was shipped"
+
+    ours = folder / "claims.yaml"
+    ours.write_text(ours.read_text().replace('op: ">"', 'op: "<"').replace("published: holds", "published: fails"))
+    found = finding()
+    assert (found.published.outcome, found.own.stand_in.outcome) == ("fails", "fails"), "as a user states it"
 
 
 def test_a_new_papers_prompt_is_asked_in_by_the_datasets_that_name_it(root: Path) -> None:

@@ -598,6 +598,40 @@ def test_plain_loops_over_the_definitions_agree(questions: list[list[tuple[list[
         else:
             assert key not in result
 
+    # 6.1: the mean of the rates at which predictions change where the right answer does and where it does not.
+    if all(totals.values()):
+        moves = {moved: sum(counts.get(oaks.BEHAVIOURS[moved, True, r], 0) for r in (True, False)) for moved in totals}
+        rate = sum(100 * moves[moved] / totals[moved] for moved in totals) / 2
+        assert result["all", "change_rate"] == pytest.approx(rate)
+    else:
+        assert ("all", "change_rate") not in result
+
+
+hits = st.tuples(st.booleans(), st.one_of(st.none(), st.integers(1, 70)))
+"""Whether an interval has a gold chunk, and where among the retrieved ones it stands."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(hits, min_size=1, max_size=6), min_size=1, max_size=4), st.integers(0, 70))
+def test_plain_loops_over_the_definition_of_pass_at_k_agree(
+    questions: list[list[tuple[bool, int | None]]], retrieved: int
+) -> None:
+    ranks = [(known, rank if known and rank and rank <= retrieved else None) for q in questions for known, rank in q]
+    frame = graded_frame([[(["x"], "x") for _ in question] for question in questions]).with_columns(
+        has_evidence=pl.Series([known for known, _ in ranks]), rank=pl.Series([r for _, r in ranks], dtype=pl.Int32)
+    )
+    found = statistics.estimate(oaks.measure(frame, retrieved)).filter(pl.col("metric") == "pass_at_k")
+    assert set(found["subset"]) <= {"all"}
+    # D.2: of the intervals that have a gold chunk the share that has it among the first k; k ends at 60 (Figure 5).
+    asked = [rank for known, rank in ranks if known]
+    wanted = {
+        k: 100 * sum(rank is not None and rank <= k for rank in asked) / len(asked)
+        for k in range(1, min(retrieved, 60) + 1)
+        if asked
+    }
+    assert dict(found.select("at", "value").iter_rows()) == pytest.approx(wanted)
+    assert set(found["n"]) <= {len(asked)}
+
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(accepted, min_size=1, max_size=8), min_size=1, max_size=4))

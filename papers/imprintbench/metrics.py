@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 
 from upkeep.grading.metrics import (
+    Described,
     Family,
     Floats,
     Resampled,
@@ -143,11 +145,31 @@ def spent(graded: pl.DataFrame) -> pl.DataFrame:
 
 
 def mean_tokens(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
-    """`context_tokens` (Figures 3 and 11) and `generation_tokens` (Figure 12): means over answers."""
+    """`context_tokens` (Figures 3 and 11) and `generation_tokens` (dashed in Figure 12): means over answers."""
     return {
         "context_tokens": sums["context"] / sums["answers"],
         "generation_tokens": sums["generated"] / sums["answers"],
     }
+
+
+GENERATED = tuple(f"generation_tokens_{part}" for part in ("whisker_low", "p25", "p50", "p75", "whisker_high"))
+"""What a box of Figure 12 is made of, from its lower to its upper whisker."""
+REACH = 1.5
+"""How far whiskers reach at most, in lengths of their box (Figure 12)."""
+
+
+def spread(graded: pl.DataFrame) -> dict[str, float]:
+    """GENERATED: quartiles of the tokens that answers took, linearly interpolated, and the last of these numbers within
+    REACH times the distance of the quartiles on either side. Every sample of a question is an answer; nothing without
+    any."""
+    tokens = graded.filter(~pl.col("failed"))["completion_tokens"].drop_nulls().to_numpy()
+    if not tokens.size:
+        return {}
+    lower, middle, upper = (float(np.quantile(tokens, share)) for share in (0.25, 0.5, 0.75))
+    reach = REACH * (upper - lower)
+    low, high = float(tokens[tokens >= lower - reach].min()), float(tokens[tokens <= upper + reach].max())
+    # An interpolated quartile may lie beyond all numbers within reach: then there is no whisker.
+    return dict(zip(GENERATED, (min(low, lower), lower, middle, upper, max(high, upper)), strict=True))
 
 
 def compressed(joined: pl.DataFrame) -> pl.DataFrame:
@@ -179,4 +201,5 @@ FAMILY = Family(
             unit="ratio",
         ),
     ],
+    described=[Described(GENERATED, spread, unit="tokens")],
 )

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from upkeep.grading.metrics import COUNTS_SCHEMA, Family, Floats, Resampled, as_counts, pass_at_k, rates, shares
+from upkeep.grading.metrics import (
+    COUNTS_SCHEMA,
+    Family,
+    Floats,
+    Resampled,
+    as_counts,
+    pass_at_k,
+    rates,
+    shares,
+    slices_of,
+)
 
 CLASSES = ("consistent", "contradict")
 
@@ -16,9 +26,9 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     """Every share of one cell, as counts per question, over all questions and over each slice.
 
     - `accuracy`: share of right labels. Each run has the same items, so that of all is the mean of the runs'.
-    - `reasoning_accuracy`, where a judge has looked at reasons: share of items with a right label and right reasons, in
-      the run with the most right labels (5.1), of equals the first. A proxy: in the paper people look. `gold` gives no
-      reasons.
+    - `reasoning_accuracy`, where a judge has looked at reasons: share of all items with right label and right reasons,
+      in the run with the most right labels (5.1), of equals the first. The run is chosen for each slice by itself: the
+      paper's runs were asked the human study's items alone. A proxy: in the paper people look. `gold` gives no reasons.
     - `parse_rate`, `error_rate`, `pass_at_k`: as `upkeep.grading.metrics` has them.
 
     From 0 to 100 percent. `gold` has 100 in accuracy, `null` 0.
@@ -39,9 +49,18 @@ def reasoned(graded: pl.DataFrame) -> pl.DataFrame:
     """`reasoning_accuracy` of a judge; nothing where none has looked."""
     if "judged_reasoning" not in graded.columns:
         return pl.DataFrame(schema=COUNTS_SCHEMA)
-    runs = graded.group_by("trial").agg(pl.col("right").mean()).sort("right", "trial", descending=[True, False])
-    best = graded.filter(pl.col("trial") == runs["trial"][0])
-    return shares(best, reasoning_accuracy=pl.col("right") & pl.col("judged_reasoning").fill_null(value=False))
+    subsets = [pl.lit("all"), *(pl.col(name) for name in slices_of(graded))]
+    members = pl.concat([graded.with_columns(subset=subset).drop_nulls("subset") for subset in subsets])
+    runs = members.group_by("subset", "trial").agg(pl.col("right").sum())
+    best = runs.sort("right", "trial", descending=[True, False]).unique("subset", keep="first", maintain_order=True)
+    sound = pl.col("right") & pl.col("judged_reasoning").fill_null(value=False)
+    counts = (
+        members.join(best.select("subset", "trial"), on=["subset", "trial"])
+        .group_by("subset", "question_id")
+        .agg(hits=sound.sum(), total=pl.len(), n=pl.len())
+    )
+    counts = counts.with_columns(metric=pl.lit("reasoning_accuracy"), at=None)
+    return as_counts(counts.sort("subset", "question_id"))
 
 
 def confusion(graded: pl.DataFrame) -> pl.DataFrame:

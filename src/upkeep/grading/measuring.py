@@ -12,7 +12,7 @@ import polars as pl
 from upkeep.errors import UpkeepError
 from upkeep.grading.graded import VALUE
 from upkeep.grading.metric_families import checked, told
-from upkeep.grading.metrics import Family, Resampled, Second, slices_of
+from upkeep.grading.metrics import Described, Family, Resampled, Second, slices_of
 from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws, Floats, estimates, resampled
 from upkeep.grading.settings import Pairs, pairs
 from upkeep.grading.statistics import COUNTS_SCHEMA, KEYS, estimate
@@ -98,7 +98,7 @@ class Measured:
     """SCORED."""
     resamples: Floats
     """(scores, RESAMPLES): each score on each resample of the dataset's questions, as `resampling.Draws` has them; NaN
-    where it is not defined, and for all of a score that rests on fewer than FEWEST questions."""
+    where it is not defined, and for all of a score that rests on fewer than FEWEST questions or is `described`."""
 
     def only(self, names: Collection[tuple[Any, ...]]) -> Measured:
         """Some of the scores, by KEYS."""
@@ -136,6 +136,9 @@ def measured(
             found, drawn = _resampled(family, one, rows, draws)
             parts.append(found)
             values.append(drawn)
+    for described in family.described:
+        parts.append(_described(family, described, graded))
+        values.append(np.full((len(parts[-1]), RESAMPLES), np.nan))
     scores = pl.concat([part.select(pl.col(name).cast(kind) for name, kind in SCORED.items()) for part in parts])
     _refuse_twice(family, scores.filter(pl.struct(KEYS).is_duplicated()))
     resamples = np.concatenate(values)
@@ -158,6 +161,9 @@ def numbers(family: Family, graded: pl.DataFrame, retrieved: int) -> dict[tuple[
             with told("a metric fails", family.where, one.value):
                 values = resampled(names, parts.drop("question_id").to_numpy().sum(axis=0, keepdims=True), one.value)
             found |= {(subset, metric, None): float(value[0]) for metric, value in values.items()}
+    for described in family.described:
+        rows = _described(family, described, graded).select(*KEYS, "value").rows()
+        found |= {(subset, metric, at): value for subset, metric, at, value in rows}
     return found
 
 
@@ -229,13 +235,7 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             found = estimates(names, numbers, wanted.value, interval=wanted.interval)
             units = draws.of(parts["question_id"])
             drawn = resampled(names, units.sums(parts["question_id"], numbers), wanted.value)
-        if unknown := found.keys() - set(wanted.metrics):
-            raise UpkeepError(
-                f"a metric that is not named: {', '.join(sorted(unknown))}",
-                where=family.where,
-                expected=", ".join(wanted.metrics),
-                remedy="name it in `metrics`",
-            )
+        _refuse_unnamed(family, wanted.metrics, found)
         for metric, one in found.items():
             spread = {"se": one.se, "low": one.low, "high": one.high}
             rows.append(
@@ -244,6 +244,29 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             )
             values.append(drawn[metric])
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
+
+
+def _described(family: Family, wanted: Described, graded: pl.DataFrame) -> pl.DataFrame:
+    """Scores (SCORED) that are worked out of the verdicts themselves."""
+    rows = []
+    for subset, members in _subsets(graded):
+        with told("a metric fails", family.where, wanted.value):
+            found = {metric: float(value) for metric, value in wanted.value(members).items()}
+        _refuse_unnamed(family, wanted.metrics, found)
+        common = {"subset": subset, "unit": wanted.unit, "n": len(members)}
+        common |= {"questions": members["question_id"].n_unique()}
+        rows += [common | {"metric": metric, "value": value} for metric, value in found.items()]
+    return pl.DataFrame(rows, schema=SCORED)
+
+
+def _refuse_unnamed(family: Family, named: Collection[str], found: Collection[str]) -> None:
+    if unknown := set(found) - set(named):
+        raise UpkeepError(
+            f"a metric that is not named: {', '.join(sorted(unknown))}",
+            where=family.where,
+            expected=", ".join(named),
+            remedy="name it in `metrics`",
+        )
 
 
 def _parts(family: Family, wanted: Resampled, members: pl.DataFrame) -> tuple[list[str], pl.DataFrame]:

@@ -5,8 +5,8 @@ pure function from the verdicts of a cell (GRADED_SCHEMA) to counts (COUNTS_SCHE
 many `hits` it has of how many `total`. What becomes of the counts, value and interval, is in
 `upkeep.grading.statistics`; the ids of metrics and subsets are those of papers/FORMAT.md.
 
-Metrics that set a second cell beside the first are `compared`, and those that are no ratio of counts are `resampled`.
-Pairs of slices that are subsets of their own are `crossed`.
+Metrics that set a second cell beside the first are `compared`, those that are no ratio of counts are `resampled`, and
+those that are no function of sums either are `described`. Pairs of slices that are subsets of their own are `crossed`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "GRADED_SCHEMA",
     "Compared",
     "Crossed",
+    "Described",
     "Family",
     "Floats",
     "Resampled",
@@ -132,6 +133,19 @@ class Resampled:
 
 
 @dataclass(frozen=True, slots=True)
+class Described:
+    """Metrics that are no function of sums over questions, as quantiles of what a cell's predictions took.
+
+    They tell themselves how far numbers are apart: they have no interval, and no claim is decided by them.
+    """
+
+    metrics: Sequence[str]
+    value: Callable[[pl.DataFrame], Mapping[str, float]]
+    """GRADED_SCHEMA, of all questions or of a slice -> each of `metrics` that is defined there."""
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Crossed:
     """Two slices of which each pair of values is a subset of its own, beside the values of each alone."""
 
@@ -152,6 +166,7 @@ class Family:
     measure: Measure
     compared: Sequence[Compared] = ()
     resampled: Sequence[Resampled] = ()
+    described: Sequence[Described] = ()
     crossed: Sequence[Crossed] = ()
     settings: Sequence[Mapping[str, str]] = ()
     """The settings (`under`) of scores that have some besides those of their cell: the first are those of a dataset by

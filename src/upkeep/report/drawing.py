@@ -223,12 +223,13 @@ def _slots(traces: Sequence[Trace]) -> dict[str, float]:
 
 
 def _hatched(traces: Sequence[Trace]) -> Iterator[tuple[Trace, str]]:
-    """What is our own, with a hatch that tells those of one series, and so of one colour, apart."""
-    seen: Counter[int] = Counter()
+    """What is our own, with a hatch that tells those of one colour apart: runs of one series, and series beyond the
+    colours that there are."""
+    seen: Counter[str] = Counter()
     for trace in traces:
         if not trace.published:
-            yield trace, _HATCHES[seen[trace.series] % len(_HATCHES)]
-            seen[trace.series] += 1
+            yield trace, _HATCHES[seen[_colour(trace)] % len(_HATCHES)]
+            seen[_colour(trace)] += 1
 
 
 def _bars(axes: Any, spec: FigureSpec, traces: Sequence[Trace]) -> None:
