@@ -358,6 +358,24 @@ def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catal
     assert (catalog.results / "figures" / "oaks" / "figure_5.svg").is_file()
 
 
+def test_each_table_says_in_whose_words_models_were_asked(catalog: Catalog) -> None:
+    def told(catalog: Catalog) -> dict[Path, str]:
+        out = catalog.results / "report" / "index.html"
+        page.render(catalog, score_suite(catalog, "mini"), out)
+        files = [out, *(catalog.results / "tables" / "oaks").glob("table_*.[mt]*")]
+        return {file: file.read_text() for file in files}
+
+    ours = told(catalog)
+    assert len(ours) == 1 + 2 * len(SPECS)
+    assert all(text.count("words of this suite") == 1 and "their place word for word" in text for text in ours.values())
+    assert not any("Here those of" in text for text in ours.values())
+    (catalog.root / "config" / "config.yaml").write_text("suite: mini\nprompts: {oaks_novel: paper.txt, prelude: x}\n")
+    theirs = told(Catalog(catalog.root))
+    assert theirs.keys() == ours.keys()
+    assert all(re.search(r"Here those of \S+oaks\S+ are \S+paper.txt\S+\.", text) for text in theirs.values())
+    assert not any("prelude" in text for text in theirs.values())
+
+
 def test_the_page_is_the_same_bytes_each_time(catalog: Catalog) -> None:
     scores = score_suite(catalog, "mini")
     out = catalog.results / "report" / "index.html"

@@ -30,6 +30,7 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import Standing
 from upkeep.report import drawing, figures, tables, verdicts, written
+from upkeep.report.asked import asked
 from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
 from upkeep.report.drawn import Drawn
@@ -73,6 +74,8 @@ class Paper:
     citation: str
     tables: list[tables.Table]
     figures: list[Plate]
+    asked: str
+    """Whose the words of its prompts are."""
     elsewhere: int
     """Scores on its datasets that no table has a place for."""
     findings: list[verdicts.Finding]
@@ -171,8 +174,9 @@ def _paper(
     more, gaps = _beyond(catalog, cells, known, spec)
     own = _of_paper(catalog, paper, known, scores)
     built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
+    words = asked(catalog, paper)
     for one in built:
-        written.write(one, layout.tables / paper)
+        written.write(one, layout.tables / paper, words)
     placed = frozenset[int]().union(*(one.placed for one in built))
     elsewhere = written.write_elsewhere(own, placed, layout.tables / paper)
     plates, drawn = [], Drawn(catalog.results / "figures" / paper)
@@ -189,6 +193,7 @@ def _paper(
         citation=spec.citation,
         tables=built,
         figures=plates,
+        asked=words,
         elsewhere=elsewhere,
         findings=verdicts.findings(
             folder, scores, suite_scores.resamples, spec.judge, {one.id: one.models for one in spec.figures}

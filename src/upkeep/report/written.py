@@ -107,13 +107,17 @@ def ours(table: Table) -> Part:
     return Part([*(stub.heading for stub in spec.stub), *(["Setting"] * settings)], [], ["Why"], rows)
 
 
-def to_markdown(table: Table) -> str:
-    """A Markdown table, and one of our own rows below; several lines of head become one."""
+def to_markdown(table: Table, asked: str = "") -> str:
+    """A Markdown table, and one of our own rows below; several lines of head become one.
+
+    Args:
+        asked: whose the words of the paper's prompts are.
+    """
     spec = table.spec
     lines = [f"**{spec.title}.** {spec.caption}", "", *_markdown(table, papers(table)), "", LEGEND + "."]
     if table.ours:
         lines += ["", f"**{OURS}.**", "", *_markdown(table, ours(table))]
-    lines += [f"\n{note}" for note in table.notes]
+    lines += [f"\n{note}" for note in (*table.notes, asked) if note]
     return "\n".join(lines) + "\n"
 
 
@@ -162,15 +166,16 @@ def latex_escape(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"\\texttt{\1}", line)
 
 
-def to_latex(table: Table, paper: str = "") -> str:
+def to_latex(table: Table, paper: str = "", asked: str = "") -> str:
     """A floating `table` for booktabs, no larger than a page's text, and one of our own rows.
 
     Args:
         paper: whose it is, for its label, as `tab:oaks:table_1`: papers number their tables alike.
+        asked: whose the words of its prompts are.
     """
     spec, label = table.spec, f"tab:{paper}:{table.spec.id}"
     lines = ["% needs \\usepackage{booktabs,adjustbox}; letters beyond Latin need LuaLaTeX or XeLaTeX"]
-    lines += _latex(table, papers(table), f"{spec.title}. {spec.caption} {LEGEND}.", label, table.notes)
+    lines += _latex(table, papers(table), f"{spec.title}. {spec.caption} {LEGEND}.", label, [*table.notes, asked])
     if table.ours:
         lines += _latex(table, ours(table), f"{spec.title}: {OURS.lower()}.", f"{label}-own", [])
     return "\n".join(lines) + "\n"
@@ -201,7 +206,7 @@ def _latex(table: Table, part: Part, caption: str, label: str, notes: Iterable[s
         lines.append(" & ".join(cells) + r" \\" + "".join(rules))
     lines += ["\\midrule", *(" & ".join(latex_escape(text) for text in row) + r" \\" for row in part.rows)]
     lines += ["\\bottomrule", "\\end{tabular}", "\\end{adjustbox}"]
-    lines += [f"\\par\\smallskip\\footnotesize {latex_escape(note)}\\par" for note in notes]
+    lines += [f"\\par\\smallskip\\footnotesize {latex_escape(note)}\\par" for note in notes if note]
     return [*lines, "\\end{table}"]
 
 
@@ -222,10 +227,11 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def write(table: Table, folder: Path) -> list[Path]:
-    """Write `<id>.md`, `.tex` and `.csv`."""
+def write(table: Table, folder: Path, asked: str) -> list[Path]:
+    """Write `<id>.md`, `.tex` and `.csv`; the first two say in whose words models were asked."""
     written = []
-    for suffix, text in (("md", to_markdown(table)), ("tex", to_latex(table, folder.name)), ("csv", to_csv(table))):
+    texts = {"md": to_markdown(table, asked), "tex": to_latex(table, folder.name, asked), "csv": to_csv(table)}
+    for suffix, text in texts.items():
         path = folder / f"{table.spec.id}.{suffix}"
         write_atomically(path, text.encode())
         written.append(path)
