@@ -156,7 +156,7 @@ def numbers(family: Family, graded: pl.DataFrame, retrieved: int) -> dict[tuple[
     sums = counts.group_by(KEYS).agg(pl.col("hits", "total").sum())
     found = {(subset, metric, at): hits / total if total else np.nan for subset, metric, at, hits, total in sums.rows()}
     for one in family.resampled:
-        for subset, members in _subsets(graded, one) if one.second is None and _has_values(one, graded) else ():
+        for subset, members in _subsets(graded, one.subset) if one.second is None and _has_values(one, graded) else ():
             names, parts = _parts(family, one, members)
             with told("a metric fails", family.where, one.value):
                 values = resampled(names, parts.drop("question_id").to_numpy().sum(axis=0, keepdims=True), one.value)
@@ -228,7 +228,7 @@ def _called(family: Family, function: Callable[..., object], schema: Mapping[str
 def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: Draws) -> tuple[pl.DataFrame, Floats]:
     """Scores (SCORED) that are no ratios of counts, and their values on each resample."""
     rows, values = [], []
-    for subset, members in _subsets(graded, wanted):
+    for subset, members in _subsets(graded, wanted.subset):
         names, parts = _parts(family, wanted, members)
         with told("a metric fails", family.where, wanted.value):
             numbers = parts.drop("question_id").to_numpy()
@@ -278,10 +278,10 @@ def _parts(family: Family, wanted: Resampled, members: pl.DataFrame) -> tuple[li
     return names, checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
 
 
-def _subsets(graded: pl.DataFrame, wanted: Resampled) -> Iterator[tuple[str, pl.DataFrame]]:
+def _subsets(graded: pl.DataFrame, only: str | None = None) -> Iterator[tuple[str, pl.DataFrame]]:
     """All verdicts, then those of each value of each slice; of a metric of one subset, all under that one's name."""
-    yield wanted.subset or "all", graded
-    if wanted.subset is not None:
+    yield only or "all", graded
+    if only is not None:
         return
     for column in slices_of(graded):
         for (value,), members in sorted(graded.drop_nulls(column).partition_by(column, as_dict=True).items()):
