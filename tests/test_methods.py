@@ -314,6 +314,19 @@ def test_rag_shows_k_documents_in_order_of_score(method: str) -> None:
         assert f"Current Head Index : {position}, question: " in prompts[-1]
 
 
+def test_rag_dense_shows_by_arrival_what_it_finds_by_score() -> None:
+    ranked, arrived = (Run("rag_dense", f"k40_qwen3-8b{order}", stream(50)) for order in ("", "_arrival"))
+    found = [r.id for r in ranked.answers[-1].retrieved]
+    assert [r.id for r in arrived.answers[-1].retrieved] == found and len(found) == 40
+    one, other = (re.findall(r"# chunk index : (\d+), context", run.prompts[-1][-1]) for run in (ranked, arrived))
+    assert one != other == sorted(one, key=int) and [f"s-{p}" for p in one] == found
+
+
+def test_rag_dense_knows_no_third_order() -> None:
+    with pytest.raises(ValueError, match=r"relevance.*arrival.*random"):
+        load("rag_dense")({"k": 1, "order": "random"}, make("rag_dense", "k1").tools)
+
+
 @pytest.mark.parametrize("method", ["rag_bm25", "rag_dense", "rag_hybrid"])
 def test_rag_finds_the_document_that_the_question_is_about(method: str) -> None:
     documents = [document(p, f"{'Zoltan hid the astrolabe' if p == 3 else 'rain fell on hills'}") for p in range(8)]
@@ -341,6 +354,7 @@ def test_settings_give_the_keys_of_the_published_tables() -> None:
         return ";".join(f"{key}={values[key]}" for key in card(method).settings if key in values)
 
     assert setting("rag_dense", "k30") == "k=30"
+    assert setting("rag_dense", "k40_qwen3-8b_arrival") == "k=40;order=arrival"
     assert setting("rolling_window", "w30") == "window=30"
     assert setting("rag_rolling_window", "k15w15") == "k=15;window=15"
     assert setting("long_context", "default") == ""

@@ -159,6 +159,14 @@ def test_the_lowest_ranked_retrieved_documents_go_first() -> None:
     assert shown(Context(retrieved=ranked), size(Context(retrieved=ranked[:2]))).retrieved == ranked[:2]
 
 
+def test_by_arrival_the_oldest_is_shown_first_and_the_lowest_ranked_is_left_out_first() -> None:
+    ranked = [document(p) for p in (5, 17, 3, 8, 1)]
+    whole = Context(retrieved=ranked, by_arrival=True)
+    asked = "".join(BABI.messages(probe(99), whole)[-1]["parts"])
+    assert re.findall(r"# chunk index : (\d+), context", asked) == ["1", "3", "5", "8", "17"]
+    assert shown(whole, size(Context(retrieved=ranked[:2]))) == Context(retrieved=ranked[:2], by_arrival=True)
+
+
 def test_retrieved_documents_go_before_recent_ones() -> None:
     ranked, recent = [document(p) for p in (5, 2, 3)], [document(p) for p in (10, 11, 12)]
     whole = Context(retrieved=ranked, recent=recent)

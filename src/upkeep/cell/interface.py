@@ -212,6 +212,8 @@ class Context:
     """Documents with their indices, best first; the question then names the newest document's index too."""
     memory: str | None = None
     """Notes that stand for documents; never cut."""
+    by_arrival: bool = False
+    """Whether retrieved documents are shown oldest first. Which are left out goes by rank all the same."""
 
     def __len__(self) -> int:
         """Documents in it."""

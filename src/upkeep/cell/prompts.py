@@ -151,7 +151,10 @@ def _parts(context: Context) -> Iterator[str]:
         gap = "\n\n"
     if context.retrieved is not None:
         yield f"{gap}- Retrieved context:"
-        yield from (f"\n{entry(document)}" for document in context.retrieved)
+        shown = context.retrieved
+        if context.by_arrival:
+            shown = sorted(shown, key=lambda document: document.position)
+        yield from (f"\n{entry(document)}" for document in shown)
         if context.recent is not None:
             yield "\n\n# Recent Chunks: "
             gap = ""
