@@ -1,4 +1,4 @@
-"""The metrics of PRELUDE that rest on a judge's look at reasons, held against counting by hand."""
+"""What PRELUDE rests on a judge's look at reasons, held against counting by hand; and what its criteria are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from conftest import ROOT
 from test_metrics import PRELUDE, scored, verdicts
 from upkeep.grading.judged import Judged
 
@@ -113,3 +114,46 @@ def test_what_a_judge_says_reaches_the_metric_and_a_reply_that_cannot_be_read_is
     judged = Judged(said, asked=4, seal="").over(graded)
     assert judged["judged_reasoning"].to_list() == [True, False, False, None, None]
     assert reasoning(judged)["all"]["value"] == 20
+
+
+# ------------------------------------------------------------------ the five criteria (A, Table 7)
+
+
+def measures(dataset: str) -> dict[str, float]:
+    """What Table 7 prints of a benchmark: the measures by their letters in its note, and what is derived from them."""
+    printed = pl.read_csv(ROOT / "papers/prelude/reference/table_7.csv", infer_schema=False)
+    of = printed.filter(pl.col("dataset") == dataset).with_columns(pl.col("value").cast(pl.Float64))
+    by_label = dict(of.select("label", "value").iter_rows())
+    letters = {
+        "h": "Human Performance",
+        "r": "Random",
+        "m": "Memorization Performance",
+        "u": "RAG (qa-top20)",
+        "s": "RAG (best one from qa-top20)",
+        "strong": "QwQ-32B w/ RAG qa-top20",
+        "w": "Qwen2.5-7B w/ RAG qa-top20",
+        "c": "RAG over chunks (max-10K)",
+        "d": "RAG over chunk summaries (max-10K)",
+    }
+    derived = of.filter(~pl.col("metric").is_in(["score", "human_score", "random_score", "document_length_mean"]))
+    return {letter: by_label[label] for letter, label in letters.items()} | dict(
+        derived.select("metric", "value").iter_rows()
+    )
+
+
+@pytest.mark.parametrize("dataset", ["infbench_mc", "detectiveqa", "narrativeqa", "nocha_public", "prelude"])
+def test_the_formulas_that_table_7_is_noted_with_fit_all_that_it_prints(dataset: str) -> None:
+    of = measures(dataset)
+    h, r, m, u, c, d = (of[letter] for letter in "hrmucd")
+    best = max(m, c, d)
+    derived = {
+        "human_random_gap": h - r,
+        "quantile_memorization": 100 * (h - m) / (h - r),
+        "quantile_best_one": 100 * (u - of["s"]) / (u - r),
+        "quantile_depth": 100 * (of["strong"] - of["w"]) / (of["strong"] - r),
+        "relative_improvement": 100 * (c - d) / d,
+        "best_machine_score": best,
+        "quantile_machine": 100 * (h - best) / (h - r),
+    }
+    assert {name: of[name] for name in derived} == pytest.approx(derived, abs=0.25)
+    assert of.keys() - derived.keys() == {*"hrmuswcd", "strong"}, "and nothing that is derived is left out"
