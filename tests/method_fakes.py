@@ -56,6 +56,7 @@ class FakeLLM:
         return Reply(f"thinking\n## Answer: {zlib.crc32(prompt.encode())}", None, "stop", tokens, 2, 0)
 
     async def logprobs(self, prompt: str | Sequence[Message], continuation: str) -> list[ScoredToken]:
+        self.prompts.append(prompt if isinstance(prompt, str) else text_of(prompt))
         return [
             ScoredToken(match.start(), match.end(), -float(len(prompt))) for match in re.finditer(r"\S+", continuation)
         ]

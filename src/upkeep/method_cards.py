@@ -29,6 +29,10 @@ def check_method(path: Path, card: MethodCard) -> None:
             expected="`supervision: C` for documents, `Q` for pairs, `C+Q` for both",
             found="no `supervision`",
         )
+    if card.measures and (card.trains or not card.model):
+        raise UpkeepError(
+            "`measures` is for methods that ask a model, and neither answer nor train", where=path, remedy="remove it"
+        )
     if card.asks and not card.trains:
         raise UpkeepError(
             "`asks` is for methods that train; all others may ask their model", where=path, remedy="remove it"

@@ -12,7 +12,7 @@ Pairs of slices that are subsets of their own are `crossed`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
@@ -163,6 +163,11 @@ class Family:
             if second is not None:
                 yield second, metrics
 
+    def of_values(self) -> Family:
+        """The metrics of a method that measures in place of answering (`contract.MethodCard.measures`): those made of
+        what it measured, and how many of its predictions failed."""
+        return replace(self, measure=_failures, compared=(), resampled=[one for one in self.resampled if one.values])
+
 
 # ---------------------------------------------------------------- counting
 
@@ -220,6 +225,10 @@ def rates(graded: pl.DataFrame) -> pl.DataFrame:
         )
     )
     return as_counts(counts.with_columns(subset=pl.lit("all"), at=None).sort("metric", "question_id"))
+
+
+def _failures(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
+    return rates(graded).filter(metric="error_rate")
 
 
 def pass_at_k(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
