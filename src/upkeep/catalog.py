@@ -27,7 +27,7 @@ from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
 from upkeep.jobs import Cell, Job, TrainedModel, Training, untrained
-from upkeep.method_cards import CHOSEN, check_method, check_models
+from upkeep.method_cards import CHOSEN, check_measured, check_method, check_models
 from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import read_yaml
 
@@ -235,12 +235,7 @@ class Catalog:
                 )
             return
         self.check_variant(cell.method, cell.variant)
-        if card.measures and self.spec(cell.model).source == "endpoint":
-            raise UpkeepError(
-                f"method {cell.method!r} measures probabilities, and an endpoint tells none of a given text",
-                expected="a model whose weights are at hand",
-                found=cell.model,
-            )
+        check_measured(cell, card, self.spec)
         trained = TrainedModel.parse(cell.model)
         if trained is None:
             self.model(cell.model)

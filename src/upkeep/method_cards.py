@@ -8,6 +8,7 @@ from typing import get_args
 
 from upkeep.contract import DoorRole, MethodCard, ModelSpec
 from upkeep.errors import UpkeepError
+from upkeep.jobs import Cell
 
 CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
 """What a variant says beside its parameters: its models by role."""
@@ -49,6 +50,16 @@ def check_method(path: Path, card: MethodCard) -> None:
             f"`aliases` of an embedder, but the method has none: {', '.join(lost)}",
             where=path,
             remedy="name one by `embedder`",
+        )
+
+
+def check_measured(cell: Cell, card: MethodCard, spec: Callable[[str], ModelSpec]) -> None:
+    """Refuse to measure a model that tells no probabilities; `spec` gives a model's card."""
+    if card.measures and spec(cell.model).source == "endpoint":
+        raise UpkeepError(
+            f"method {cell.method!r} measures probabilities, and an endpoint tells none of a given text",
+            expected="a model whose weights are at hand",
+            found=cell.model,
         )
 
 
