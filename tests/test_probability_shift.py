@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,15 @@ from upkeep.cell import Answer, Message, ScoredToken, Seen, Tools
 from upkeep.contract import CellChoice
 from upkeep.errors import UpkeepError
 from upkeep.grading.metric_families import read_family
+from upkeep.grading.resampling import RESAMPLES
+from upkeep.grading.score import tidy
 from upkeep.grading.scores import Scores, score_suite
+from upkeep.grading.settings import as_rows
 from upkeep.jobs import Cell
+from upkeep.report.claims import read_claims
+from upkeep.report.fields import as_printed
+from upkeep.report.specs import read_paper
+from upkeep.report.verdicts import judge
 
 catalog = test_scoring.catalog
 fresh = test_scoring.fresh
@@ -284,3 +292,23 @@ def test_a_method_that_answers_from_now_on_gets_its_scores(suite: Catalog) -> No
     found = told(score_suite(Catalog(suite.root), "s"))
     assert found[str(BASE), "exact_match"] == found[str(TUNED), "exact_match"] == 0
     assert found[str(TUNED), "probability_shift"] == pytest.approx(37.5)
+
+
+# ------------------------------------------------------------------ what the paper says of it
+
+
+@pytest.mark.parametrize(("sft", "state"), [(20.0, "holds"), (1.0, "fails")])
+def test_the_papers_finding_is_judged_by_what_is_measured(sft: float, state: str) -> None:
+    shifts = {"cpt": 5.0, "sft": sft, "cpt_sft": 15.0, "sft_cpt": 25.0}
+    rows = [
+        {"model": "M", "method": f"{training}+answer_probability", "dataset": f"evowiki_{level}", "cell": training}
+        | {"subset": "all", "metric": "probability_shift", "value": value, "unit": "percent_points", "questions": 99}
+        | {"setting": as_rows((("adapter", "lora"), ("thinking", "off"))), "provenance": "release", "trained": True}
+        for training, value in shifts.items()
+        for level in ("stable", "evolved", "uncharted")
+    ]
+    folder = ROOT / "papers/evowiki"
+    scores = as_printed(tidy(pl.DataFrame(rows)), read_paper(folder).called)
+    claims = [claim for claim in read_claims(folder) if claim.id == "evowiki-c14"]
+    found = judge(folder, claims, scores, lambda cell: np.full((3, RESAMPLES), shifts[cell]))
+    assert found["evowiki-c14"].release.outcome == state
