@@ -41,7 +41,9 @@ def cell(before: Scores, after: Scores, held_out: Scores, trials: int = 1, **fie
 
 
 def of(graded: pl.DataFrame) -> Measured:
-    return measured(FAMILY, graded, 0, {}, Draws("d", graded["question_id"]))
+    """Its scores; one that measured has those of a method whose card says so."""
+    family = FAMILY.of_values() if "value_min_k_prob" in graded.columns else FAMILY
+    return measured(family, graded, 0, {}, Draws("d", graded["question_id"]))
 
 
 def values(graded: pl.DataFrame) -> dict[tuple[str, str], float]:

@@ -66,8 +66,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     `parse_rate`, `error_rate` and `pass_at_k` as `upkeep.grading.metrics` has them. The control `null` has accuracy 0,
     outdated 0 and incorrect 100, `gold` has 100, 0 and 0.
 
-    A `membership` dataset asks of each document whether it was trained on: who answers has the metrics of slices alone,
-    and a cell that measured the documents in place of answering only its `error_rate` here.
+    A `membership` dataset asks of each document whether it was trained on: who answers has the metrics of slices alone.
 
     Args:
         graded: `upkeep.grading.metrics.GRADED_SCHEMA`.
@@ -80,7 +79,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
         UpkeepError: a yes/no question lacks the other half of its pair.
     """
     if "slice_membership" in graded.columns:
-        return of_documents(graded)
+        return as_counts(shares(graded, **_rates_of_answers()), rates(graded))
     graded = graded.with_columns(item=pl.col("question_id").str.extract(r"^([^.]+)"))
     pooled = graded.drop("slice_format", "slice_change").with_columns(question_id="item")
     own = as_of(graded)
@@ -171,14 +170,6 @@ def _moved(counts: pl.DataFrame, settings: dict[str, str]) -> pl.DataFrame:
 
 
 # ---------------------------------------------------------------- membership inference (3.2, B.4, Table 5)
-
-
-def of_documents(graded: pl.DataFrame) -> pl.DataFrame:
-    """Counts of a `membership` dataset: those of answers, of which one that measured has none, and `error_rate`."""
-    failed = rates(graded)
-    if _SCORE in graded.columns:
-        return failed.filter(pl.col("metric") == "error_rate")
-    return as_counts(shares(graded, **_rates_of_answers()), failed)
 
 
 def by_score(*subsets: str) -> Callable[[pl.DataFrame], pl.DataFrame]:

@@ -89,14 +89,51 @@ def correlation(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
     return {"popularity_correlation": np.clip(rho, -1, 1)}  # rounding may lead beyond
 
 
+FIRST_TOKEN = "first_token_logprob"
+"""What the method `answer_probability` measures: the natural logarithm of p, the probability of the first token of the
+right answer after the closed book's prompt."""
+
+
+def both_measured(graded: pl.DataFrame) -> pl.DataFrame:
+    """Predictions of which p was measured after training and before, with the differences of p and of its logarithm.
+
+    One that failed in either cell has no p and does not count; `error_rate` says how many those are.
+    """
+    after, before = pl.col(f"value_{FIRST_TOKEN}"), pl.col(f"second_value_{FIRST_TOKEN}")
+    both = graded.filter(after.is_not_null() & before.is_not_null())
+    return both.select("question_id", shift=after.exp() - before.exp(), log_ratio=after - before, measured=1)
+
+
+def shift(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`probability_shift`: the mean over questions of 100 (p after training - p before), from -100 to 100 (4.4).
+
+    The paper gives no formula: it speaks of a simplified persuasion score of the first token of the golden answer. The
+    methods `gold` and `null` measure nothing and have no shift, nor has a model that is not trained.
+    """
+    return {"probability_shift": 100 * sums["shift"] / sums["measured"]}
+
+
+def log_ratio(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`probability_log_ratio`: the mean over questions of ln(p after training / p before), in nats: what a shift from
+    0.001 to 0.01 has in common with one from 0.1 to 1. Of any size; defined where `probability_shift` is."""
+    return {"probability_log_ratio": sums["log_ratio"] / sums["measured"]}
+
+
 # Of a trained model it is the closed book of the one that it was made of (prose of 4.3 and 4.4, Table 4).
 CLOSED_BOOK = Second("the closed book", method="closed_book", untrained=True)
+UNTRAINED = Second("the same before training", untrained=True)
 
 FAMILY = Family(
     measure,
     resampled=[
         Resampled(["exact_match_gain"], both_right, gain, second=CLOSED_BOOK, unit="percent_points"),
         Resampled(["popularity_correlation"], by_popularity, correlation, unit="ratio"),
+        Resampled(
+            ["probability_shift"], both_measured, shift, second=UNTRAINED, values=[FIRST_TOKEN], unit="percent_points"
+        ),
+        Resampled(
+            ["probability_log_ratio"], both_measured, log_ratio, second=UNTRAINED, values=[FIRST_TOKEN], unit="nats"
+        ),
     ],
     crossed=[
         Crossed("hops", by="level", into="dataset"),  # Tables 4 and 5

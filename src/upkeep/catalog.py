@@ -27,7 +27,7 @@ from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
 from upkeep.jobs import Cell, Job, TrainedModel, Training, untrained
-from upkeep.method_cards import CHOSEN, check_method, check_models, embedder_of
+from upkeep.method_cards import CHOSEN, check_measured, check_method, check_models, embedder_of
 from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import read_yaml
 
@@ -235,6 +235,7 @@ class Catalog:
                 )
             return
         self.check_variant(cell.method, cell.variant)
+        check_measured(cell, card, self.spec)
         trained = TrainedModel.parse(cell.model)
         if trained is None:
             self.model(cell.model)
@@ -309,19 +310,20 @@ class Catalog:
                 method, _, variant = method_and_variant.partition("/")
                 card = self.method(method)
                 for v in [variant] if variant else card.variants:
-                    for model in self._models(choice) if card.model else ["none"]:
+                    for model in self._models(choice, card) if card.model else ["none"]:
                         cell = Cell(dataset, method, v, model)
                         self.check(cell)
                         yield cell
 
-    def _models(self, choice: CellChoice) -> Iterable[str]:
+    def _models(self, choice: CellChoice, method: MethodCard) -> Iterable[str]:
         """The models of a choice; where one takes their place, that one, trained as they are. What is behind an
-        endpoint is not trained."""
+        endpoint is not trained, and no probabilities of it are measured."""
         if self.config.model is None:
             return choice.models
         trainings = dict.fromkeys(model.partition("+")[1:] for model in choice.models)
-        untrained = self.spec(self.config.model).source == "endpoint"
-        return [self.config.model + "".join(training) for training in trainings if not (untrained and any(training))]
+        if self.spec(self.config.model).source == "endpoint":
+            return [] if method.measures else [self.config.model for training in trainings if not any(training)]
+        return [self.config.model + "".join(training) for training in trainings]
 
     def below(self, method: str, model: str) -> str:
         """What a method's image is built on, a folder of `containers/`: the slim base, without any engine; of a method

@@ -133,6 +133,7 @@ METHOD: Fields = {
     "embedder": "content",
     "embedder_gpu": "content",
     "sees": "in",
+    "measures": "out",
     "trains": "content",
     "asks": "content",
     "streams": "in",

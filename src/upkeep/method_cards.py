@@ -8,6 +8,7 @@ from typing import get_args
 
 from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec
 from upkeep.errors import UpkeepError
+from upkeep.jobs import Cell
 
 CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
 """What a variant says beside its parameters: its models by role."""
@@ -53,6 +54,10 @@ def check_method(path: Path, card: MethodCard) -> None:
             expected="`supervision: C` for documents, `Q` for pairs, `C+Q` for both",
             found="no `supervision`",
         )
+    if card.measures and (card.trains or not card.model):
+        raise UpkeepError(
+            "`measures` is for methods that ask a model, and neither answer nor train", where=path, remedy="remove it"
+        )
     if card.asks and not card.trains:
         raise UpkeepError(
             "`asks` is for methods that train; all others may ask their model", where=path, remedy="remove it"
@@ -69,6 +74,16 @@ def check_method(path: Path, card: MethodCard) -> None:
             f"`aliases` of an embedder, but the method has none: {', '.join(lost)}",
             where=path,
             remedy="name one by `embedder`",
+        )
+
+
+def check_measured(cell: Cell, card: MethodCard, spec: Callable[[str], ModelSpec]) -> None:
+    """Refuse to measure a model that tells no probabilities; `spec` gives a model's card."""
+    if card.measures and spec(cell.model).source == "endpoint":
+        raise UpkeepError(
+            f"method {cell.method!r} measures probabilities, and an endpoint tells none of a given text",
+            expected="a model whose weights are at hand",
+            found=cell.model,
         )
 
 

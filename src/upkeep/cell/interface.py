@@ -180,7 +180,7 @@ class Seen:
 
     documents: Sequence[Document]
     gold: Gold | None = None
-    """For the controls `gold` and `oracle` alone."""
+    """For methods whose card says that they see it (`sees`): controls, and what measures."""
     _by_id: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
     """Filled when first needed, and shared by all who see the same."""
 

@@ -38,7 +38,10 @@ class MethodCard(Record, frozen=True, kw_only=True):
     embedder_gpu: str | None = None
     """The paper's embedder: beside a model on GPUs, and on a paper's own dataset beside one behind an endpoint."""
     sees: Literal["documents", "evidence", "answers"] = "documents"
-    """What of the answer key it is given: only `oracle` and `gold` see any."""
+    """What of the answer key it is given: only controls, and what measures, see any."""
+    measures: bool = False
+    """Whether it measures what probabilities a model gives, in place of answering: its predictions have `values` and no
+    response, its cells scores of these values alone. No endpoint tells the probability of a given text."""
     trains: bool = False
     """Whether it makes a model of another one, in place of answering."""
     asks: bool = False

@@ -12,7 +12,7 @@ those that are no function of sums either are `described`. Pairs of slices that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
@@ -182,6 +182,12 @@ class Family:
             if second is not None:
                 yield second, metrics
 
+    def of_values(self) -> Family:
+        """The metrics of a method that measures in place of answering (`contract.MethodCard.measures`): those made of
+        what it measured, and how many of its predictions failed."""
+        of_values = [one for one in self.resampled if one.values]
+        return replace(self, measure=_failures, compared=(), resampled=of_values, described=())
+
 
 # ---------------------------------------------------------------- counting
 
@@ -239,6 +245,10 @@ def rates(graded: pl.DataFrame) -> pl.DataFrame:
         )
     )
     return as_counts(counts.with_columns(subset=pl.lit("all"), at=None).sort("metric", "question_id"))
+
+
+def _failures(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
+    return rates(graded).filter(metric="error_rate")
 
 
 def pass_at_k(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:

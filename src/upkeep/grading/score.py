@@ -70,6 +70,8 @@ class Identity:
     trained: bool
     cutoff: str | None = None
     """The model's knowledge cut-off, ISO 8601."""
+    measures: bool = False
+    """Whether the method measures in place of answering."""
 
 
 def identify(catalog: Catalog, cell: Cell, built: DatasetCard | None) -> Identity:
@@ -115,6 +117,7 @@ def identify(catalog: Catalog, cell: Cell, built: DatasetCard | None) -> Identit
         stand_in=stand_in(cell.dataset, dataset),
         trained=is_trained,
         cutoff=cutoff,
+        measures=card.measures,
     )
 
 

@@ -155,7 +155,10 @@ class _Work:
                     self.refused[str(cell)] = error
 
     def _score(self, cell: Cell, manifest: Manifest, family: Family) -> None:
-        seconds, name = self.basis.seconds(family, cell), str(cell)
+        known_as, name = self.basis.identify(cell), str(cell)
+        if known_as.measures:
+            family = family.of_values()
+        seconds = self.basis.seconds(family, cell)
         lacking = _lacking(family, seconds)
         beside = [cell.dataset, *(str(other) for other, _ in seconds.values())]
         rows = self.kept.rows(name, self.made_of, *beside)
@@ -170,7 +173,6 @@ class _Work:
                     except UpkeepError as error:
                         seconds[second] = (other, error.problem)
             lacking = _lacking(family, seconds)
-            known_as = self.basis.identify(cell)
             draws = self._draws(cell.dataset)
             of = judgements_of(self.basis.catalog, cell.dataset)
             by_judge = self.basis.judged[cell].items()

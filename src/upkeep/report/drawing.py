@@ -77,7 +77,7 @@ def draw(spec: FigureSpec, panels: Sequence[Sequence[Trace]], salt: str = "") ->
             axes.set_title(panel.title, fontsize=10, fontweight="bold", loc="left")
             _axes(axes, spec)
             if not traces:
-                axes.set_ylim(spec.bottom, spec.top or spec.bottom + 1)
+                axes.set_ylim(spec.bottom, spec.top or (spec.bottom or 0) + 1)
                 axes.set_xticks([])
                 axes.text(0.5, 0.5, EMPTY, transform=axes.transAxes, ha="center", va="center", color="#777777")
                 continue

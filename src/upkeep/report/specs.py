@@ -128,8 +128,8 @@ class FigureSpec(Record, frozen=True, kw_only=True):
     """How lines show their intervals; bars and points have error bars."""
     log: bool = False
     """Whether the axis of numbers is logarithmic: the horizontal one, where it has places the vertical one."""
-    bottom: float = 0
-    """Where the vertical axis begins, if it is not logarithmic."""
+    bottom: float | None = 0
+    """Where the vertical axis begins, if it is not logarithmic; null: where the numbers do."""
     top: float | None = 100
     """Where the vertical axis ends; null: where the numbers do."""
     panels: list[Panel]
