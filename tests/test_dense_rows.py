@@ -23,7 +23,10 @@ CATALOG = Catalog(ROOT)
 READER = {"evowiki": "llama-3.1-8b-evowiki", "prelude": "gpt-4o-prelude"}
 OF_BOOK = "shots=5;context=book;k={};chunk_tokens={};retriever={};order={}"
 BY_SETTING = {
-    "evowiki": {"corpus=golden;k=15;chunk_tokens=256": "evowiki/rag_dense/k15_contriever"},
+    "evowiki": {
+        "corpus=golden;k=15;chunk_tokens=256": "evowiki/rag_dense/k15_contriever",
+        "corpus=large;k=15;chunk_tokens=256": "evowiki_large/rag_dense/k15_contriever",
+    },
     "prelude": {
         OF_BOOK.format(40, 500, "Qwen3-Embedding-8B", "relevance"): "prelude/rag_dense/k40_qwen3-8b",
         OF_BOOK.format(40, 500, "Qwen3-Embedding-8B", "book"): "prelude/rag_dense/k40_qwen3-8b_arrival",

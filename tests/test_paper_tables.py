@@ -186,6 +186,26 @@ def test_each_method_of_a_papers_suite_fills_what_the_paper_prints_of_it(paper: 
     assert reached == {claim.id: claim.published for claim in ledger if claim.id in reached}
 
 
+@pytest.mark.parametrize("paper", SUITES)
+def test_findings_count_the_scores_that_their_tables_show_beside_published_numbers_and_no_others(paper: str) -> None:
+    """Of cells and metrics that tables have at all; what a dataset holds, which they show whatever ran, is no run."""
+    catalog, folder = Catalog(ROOT), ROOT / "papers" / paper
+    cells = [cell for cell in catalog.cells(catalog.suite(paper)) if cell.model != "none"]
+    one_of_each = {(cell.model.partition("+")[0], *_called(catalog, cell)): cell for cell in cells}  # of learning rates
+    scores = pl.DataFrame([row for cell in one_of_each.values() for row in made_up(cell, paper)], schema=SCORE_SCHEMA)
+    # Reasons are judged: no run's score of them has the settings of the printed ones, which people gave.
+    own = as_printed(scores.filter(pl.col("metric") != "reasoning_accuracy"), PAPERS[paper].called)
+    shown: dict[str, set[tuple[str, float | None]]] = {}
+    for built in tables.build_all(folder, own, NOTHING_WAITS):
+        if "method" in {*built.spec.rows, *(name for axis in built.spec.columns for m in axis.values() for name in m)}:
+            numbers = [number for row in built.rows for number in row.numbers if number.published and number.cell]
+            shown.setdefault(built.spec.file.removesuffix(".csv"), set()).update((n.cell, n.own) for n in numbers)
+    assert any(shown.values())
+    for file, wanted in shown.items():
+        counted = verdicts.runs_of(folder, own, (file,), PAPERS[paper].judge)
+        assert set(counted.select("cell", "value").iter_rows()) == wanted, file
+
+
 @pytest.mark.parametrize(
     ("paper", "own", "table", "stub", "column"),
     [

@@ -267,14 +267,16 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     tested = claim(rows=2)
     none = Study(tmp_path, printed).judge(tested).release
     assert none.outcome == "not_run" and none.missing == ["rag_dense on d", "long_context on d"]
-    half = Study(tmp_path, printed).add("rag_dense", answers(140)).add("long_context", answers(60))
+    asked = "k=30;thinking=off"
+    half = Study(tmp_path, printed).add("rag_dense", answers(140), setting=asked).add("long_context", answers(60))
     found = half.judge(tested).release
     assert (found.outcome, found.so_far) == ("partial", "holds")
     assert found.missing == ["long_context on d: n", "rag_dense on d (k=30, thinking=off): n"]
-    whole = half.add("rag_dense", answers(140), model="n").add("long_context", answers(60), model="n")
+    whole = half.add("rag_dense", answers(140), model="n", setting=asked).add("long_context", answers(60), model="n")
     assert whole.judge(tested).release.outcome == "holds"
-    other = half.add("rag_dense", answers(140), model="n", setting="k=5")
-    assert other.judge(tested).release.outcome == "holds", "a setting that is not printed is another experiment"
+    for setting in ("k=5", "k=30", f"{asked};adapter=lora", ""):
+        half.add("rag_dense", answers(10), model="n", setting=setting)
+        assert half.judge(tested).release.outcome == "holds", "with other settings it is another experiment"
 
 
 def test_a_mean_over_fewer_models_than_are_printed_is_partial(tmp_path: Path) -> None:
@@ -363,6 +365,21 @@ def test_of_a_figure_without_numbers_the_runs_of_the_models_that_it_draws_decide
     assert every.release.outcome == "fails" and len(every.release.cases[0]) == 2
     drawn = study.judge(claim(rows=0), {"t": ["m"]})
     assert drawn.release.outcome == "holds" and drawn.others["release"].outcome == "fails"
+
+
+def test_the_supervision_counts_where_it_is_printed(tmp_path: Path) -> None:
+    """Our retrieval has its documents as supervision; three of the papers print none of any method without training."""
+    study = (
+        Study(tmp_path)
+        .add("rag_dense", answers(140), supervision="C")
+        .add("long_context", answers(60), supervision="C")
+    )
+    assert study.judge().release.outcome == "holds" and not study.judge().others
+    table = tmp_path / "reference/t.csv"
+    table.write_text(table.read_text().replace("m,rag_dense,,", "m,rag_dense,C+Q,"))
+    assert study.judge().release.outcome == "not_run"
+    table.write_text(table.read_text().replace("m,rag_dense,C+Q,", "m,rag_dense,C,"))
+    assert study.judge().release.outcome == "holds"
 
 
 def test_rows_that_belong_to_no_method_are_seen(tmp_path: Path) -> None:

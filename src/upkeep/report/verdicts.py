@@ -1,10 +1,9 @@
 """The papers' findings on our own scores: with uncertainty, and with what is not yet run (papers/FORMAT.md, "Claims").
 
-A check sees the runs that its tables print: our scores whose model, method, supervision, dataset, subset and metric
-are those of a published row, with no other value of a setting that both have and no setting that none of these tables
-has (as `selecting` has it for tables). Of a figure, of which the paper prints no numbers, these are the runs of the
-models that it draws. Runs besides (a model that the paper does not have) have a verdict of their own. How a verdict
-comes about is in `deciding`.
+A check sees the runs that its tables print: our scores whose model, method, dataset, subset, metric and settings are
+those of a published row, and the supervision where that is printed (as `selecting` has it for tables). Of a figure,
+of which the paper prints no numbers, these are the runs of the models that it draws. Runs besides (a model that the
+paper does not have) have a verdict of their own. How a verdict comes about is in `deciding`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from upkeep.report.deciding import decided
 from upkeep.report.fields import JUDGE, as_judged
 from upkeep.report.view import COLUMNS, View, same
 
-KEY = ("model", "method", "supervision", "dataset", "subset", "metric")
+KEY = ("model", "method", "dataset", "subset", "metric")
 RUN = ("model", "method", "supervision", "setting", "dataset")
 """What tells one run from another in a published table."""
 PEOPLE = "human"
@@ -105,6 +104,11 @@ def judge(
     return judged
 
 
+def runs_of(folder: Path, scores: pl.DataFrame, tables: tuple[str, ...], by: str = "") -> pl.DataFrame:
+    """Those of our scores that checks about some of a paper's tables see; arguments as of `judge`."""
+    return _Source(folder, scores, lambda _: np.empty((0, RESAMPLES)), by).of(tables)[1]
+
+
 class _Source:
     """Scores of one provenance.
 
@@ -122,7 +126,7 @@ class _Source:
     def verdict(self, claim: Claim) -> Verdict:
         found, missing, borrowed = [], [], False
         for check in claim.checks:
-            numbers, mine, _ = self._of(check.tables)
+            numbers, mine, _ = self.of(check.tables)
             people = numbers.filter(pl.col("method") == PEOPLE, PEOPLE in _named(check))
             of = ("printed", self._folder and check.tables, people.is_empty())
             found.append(self._cases(claim, check, _with_people(mine, people), of))
@@ -140,14 +144,14 @@ class _Source:
         """What runs say that are in none of the tables; None where a check has no case of them."""
         found, missing = [], []
         for check in claim.checks:
-            _, _, rest = self._of(check.tables)
+            _, _, rest = self.of(check.tables)
             found.append(self._cases(claim, check, rest, ("others", check.tables)))
             if not found[-1]:
                 return None
             missing += _lacking(claim.needs, rest, models=False, people=True)
         return _verdict(claim, found, list(dict.fromkeys(missing)), short=False, borrowed=False)
 
-    def _of(self, tables: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    def of(self, tables: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Published numbers, scores of ours of the runs that they print, and our others. Without numbers these are the
         models' that the figure draws; where it draws any, or without a paper, all of ours are the former."""
         if tables not in self._seen:
@@ -160,11 +164,10 @@ class _Source:
                 self._seen[tables] = numbers, scores.filter(is_drawn), scores.filter(~is_drawn)
             else:
                 known = _by_key(numbers)
-                named = {key for settings in known.values() for setting in settings for key in setting}
                 is_printed = pl.Series(
                     [
-                        _options(row[-1]).keys() <= named and any(map(_agree(row[-1]), known.get(row[:-1], ())))
-                        for row in scores.select(*KEY, "setting").rows()
+                        any(_is_printed((supervision, _options(setting)), one) for one in known.get(tuple(key), ()))
+                        for *key, supervision, setting in scores.select(*KEY, "supervision", "setting").rows()
                     ],
                     dtype=pl.Boolean,
                 )
@@ -250,10 +253,14 @@ def _is_short(check: Check, cases: Mapping[str, _Counted], folder: Path | None) 
 # ---------------------------------------------------------------- which runs a check is about
 
 
-def _by_key(numbers: pl.DataFrame) -> dict[tuple[object, ...], list[dict[str, str]]]:
-    found: dict[tuple[object, ...], list[dict[str, str]]] = {}
-    for *key, setting in numbers.select(*KEY, "setting").iter_rows():
-        found.setdefault(tuple(key), []).append(_options(setting))
+_Run = tuple[str, dict[str, str]]
+"""What tells runs of one key apart: supervision and settings."""
+
+
+def _by_key(numbers: pl.DataFrame) -> dict[tuple[object, ...], list[_Run]]:
+    found: dict[tuple[object, ...], list[_Run]] = {}
+    for *key, supervision, setting in numbers.select(*KEY, "supervision", "setting").iter_rows():
+        found.setdefault(tuple(key), []).append((supervision, _options(setting)))
     return found
 
 
@@ -261,10 +268,9 @@ def _options(setting: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {pair["key"]: pair["value"] for pair in setting}
 
 
-def _agree(setting: Iterable[Mapping[str, str]]) -> Callable[[Mapping[str, str]], bool]:
-    """Whether other settings have no other value for a key of these."""
-    own = _options(setting)
-    return lambda other: all(other[key] == own[key] for key in own.keys() & other.keys())
+def _is_printed(own: _Run, printed: _Run) -> bool:
+    """Whether a run of ours is a printed one: of the same settings, and of its supervision where one is printed."""
+    return printed[0] in ("", own[0]) and printed[1] == own[1]
 
 
 def _with_people(scores: pl.DataFrame, people: pl.DataFrame) -> pl.DataFrame:
@@ -280,8 +286,8 @@ def _not_run(claim: Claim, check: Check, numbers: pl.DataFrame, scores: pl.DataF
     ours = _by_key(scores.with_columns(subset=pl.lit(""), metric=pl.lit("")))
     lacking: dict[str, list[str]] = {}
     for model, method, supervision, setting, dataset in _rests_on(claim, check, numbers):
-        key = (model, method, supervision, dataset, "", "")
-        if method == PEOPLE or any(map(_agree(setting), ours.get(key, ()))):
+        run, own = (supervision, _options(setting)), ours.get((model, method, dataset, "", ""), ())
+        if method == PEOPLE or any(_is_printed(one, run) for one in own):
             continue
         told = ", ".join(f"{pair['key']}={pair['value']}" for pair in setting)
         name = f"{method or 'scores'} on {dataset}" + (f" ({told})" if told else "")
