@@ -281,7 +281,8 @@ def test_a_folder_of_weights_takes_the_place_of_the_suites_model(
     assert (spec.context_length, spec.engine, spec.dtype, spec.gpus) == (512, "transformers", "float32", 0)
     cells = catalog.cells(catalog.suite("mini"))
     assert [replace(c, model=c.model.replace("pico", name)) for c in before] == cells
-    assert {c.model for c in cells} == {"none", name, f"{name}+sft.lora_tiny"}
+    trained = f"{name}+sft.lora_tiny"  # on the dataset that is asked about, and on another one
+    assert {c.model for c in cells} == {"none", name, trained, f"{trained}@oaks_babi_mini"}
 
 
 def test_a_model_on_gpus_keeps_its_number_type(repository: Path, tmp_path: Path) -> None:
