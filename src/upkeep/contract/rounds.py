@@ -32,7 +32,7 @@ class Probe(Record, frozen=True, kw_only=True):
 
 
 class Gold(Record, frozen=True, kw_only=True):
-    """The answer key of a probe, given only to a method that sees answers (`gold`), or without them evidence (`oracle`)."""
+    """The answer key of a probe, given to a method that sees answers (`gold`), or without them evidence (`oracle`)."""
 
     probe_id: str
     answers: list[str]
