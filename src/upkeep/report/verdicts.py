@@ -165,10 +165,7 @@ class _Source:
             else:
                 known = _by_key(numbers)
                 is_printed = pl.Series(
-                    [
-                        any(_is_printed((supervision, _options(setting)), one) for one in known.get(tuple(key), ()))
-                        for *key, supervision, setting in scores.select(*KEY, "supervision", "setting").rows()
-                    ],
+                    [any(_is_printed(run, one) for one in known.get(key, ())) for key, run in _runs(scores)],
                     dtype=pl.Boolean,
                 )
                 self._seen[tables] = numbers, scores.filter(is_printed), scores.filter(~is_printed)
@@ -257,10 +254,16 @@ _Run = tuple[str, dict[str, str]]
 """What tells runs of one key apart: supervision and settings."""
 
 
-def _by_key(numbers: pl.DataFrame) -> dict[tuple[object, ...], list[_Run]]:
+def _runs(scores: pl.DataFrame) -> Iterator[tuple[tuple[object, ...], _Run]]:
+    """Of each row its key, and what tells its run from others of that key."""
+    for *key, supervision, setting in scores.select(*KEY, "supervision", "setting").iter_rows():
+        yield tuple(key), (supervision, _options(setting))
+
+
+def _by_key(scores: pl.DataFrame) -> dict[tuple[object, ...], list[_Run]]:
     found: dict[tuple[object, ...], list[_Run]] = {}
-    for *key, supervision, setting in numbers.select(*KEY, "supervision", "setting").iter_rows():
-        found.setdefault(tuple(key), []).append((supervision, _options(setting)))
+    for key, run in _runs(scores):
+        found.setdefault(key, []).append(run)
     return found
 
 
