@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from upkeep.errors import UpkeepError
@@ -33,9 +34,10 @@ except KeyboardInterrupt:
 """
 
 
-def start(code: str, **variables: str) -> subprocess.Popen[str]:
+def start(code: str, *, stdin: int | None = None, **variables: str) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(Path(handles.__file__).parents[2])} | variables
-    return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE, text=True)
 
 
 # ---------------------------------------------------------------- the head
@@ -126,6 +128,38 @@ def test_a_folder_of_a_killed_process_is_removed_by_the_next_and_a_live_ones_is_
     with Scratch(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+GIVES = """
+import os, subprocess, sys
+from pathlib import Path
+from upkeep.machine.scratch import Scratch
+scratch = Scratch(Path({place!r}))
+# As Snakemake does before each of its jobs: where the folder is gone, it is made again.
+again = "import os, sys; sys.stdin.readline(); os.makedirs(sys.argv[1] + '/tmp', exist_ok=True); "
+again += "print('made', flush=True); sys.stdin.readline()"
+command = [sys.executable, "-c", again, str(scratch.path)]
+program = subprocess.Popen(command, pass_fds=(scratch.descriptor,))
+print(program.pid, flush=True)
+print(scratch.path, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_folder_that_a_program_was_given_is_removed_once_the_program_has_ended_too(tmp_path: Path) -> None:
+    process = start(GIVES.format(place=str(tmp_path)), stdin=subprocess.PIPE)
+    assert process.stdout is not None and process.stdin is not None
+    program = psutil.Process(int(process.stdout.readline()))
+    given = Path(process.stdout.readline().strip())
+    process.wait()
+    with Scratch(tmp_path):
+        assert given.is_dir(), "its maker was killed, the program lives"
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "made\n"
+        process.stdin.close()
+        program.wait(10)
+    assert list(tmp_path.iterdir()) == [], "removed by what was begun before, at its end"
 
 
 def test_what_others_made_under_such_a_name_is_left_alone(tmp_path: Path) -> None:

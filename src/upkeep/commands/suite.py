@@ -163,11 +163,15 @@ def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime)
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     limits = ["--resources", "builds=2", "gpu_jobs=1", f"mem_mb={memory_mb}"]
     options = ["--profile", "profiles/local", "--logger", "upkeep", *limits]
-    with Scratch() as scratch:  # Snakemake's own too are left when it is killed
-        environment["TMPDIR"] = str(scratch)
+    scratch = Scratch()
+    with scratch as folder:  # Snakemake's own too are left when it is killed
+        environment["TMPDIR"] = str(folder)
         command = [sys.executable, "-m", "snakemake", *options, *rest]
         try:
-            finished = subprocess.run(command, cwd=catalog.root, env=environment, check=False).returncode
+            # Snakemake makes the folder for temporary files before each job. Where this process is killed, it lives on
+            # for a moment: so it holds the lock.
+            held = (scratch.descriptor,)
+            finished = subprocess.run(command, cwd=catalog.root, env=environment, pass_fds=held, check=False).returncode
         finally:
             await_orphans()
     runtime.sweep()

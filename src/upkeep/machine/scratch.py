@@ -22,7 +22,8 @@ class Scratch:
     """A new folder `upkeep-...`, removed when it is closed; use as a context manager, which gives its path.
 
     Its maker holds the lock `upkeep-....lock` beside it. A process that is killed lets go of the lock, so whoever makes
-    a folder in the same place next removes what nobody holds.
+    or closes a folder in the same place next removes what nobody holds. A program that the maker starts and that makes
+    the folder anew when it is gone must hold the lock too: it is given `descriptor` (`pass_fds` of `subprocess`).
     """
 
     def __init__(self, place: Path | None = None) -> None:
@@ -37,7 +38,7 @@ class Scratch:
             sweep(place)
             while (held := _new_lock(place)) is None:
                 pass
-            self._lock, self._descriptor = held
+            self._lock, self.descriptor = held
             self.path = self._lock.with_suffix("")
             self.path.mkdir(mode=0o700)
 
@@ -48,11 +49,12 @@ class Scratch:
         self.close()
 
     def close(self) -> None:
-        """Remove it. What cannot be removed now is left to whoever makes the next."""
-        if self._descriptor >= 0:
+        """Remove it, and what others have left there meanwhile. What cannot be removed now is left to the next."""
+        if self.descriptor >= 0:
             _remove(self._lock)
-            os.close(self._descriptor)
-            self._descriptor = -1
+            os.close(self.descriptor)
+            self.descriptor = -1
+            sweep(self._lock.parent)
 
 
 @contextlib.contextmanager
