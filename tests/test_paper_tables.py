@@ -25,9 +25,10 @@ from upkeep.grading.settings import as_rows, printed
 from upkeep.jobs import Cell
 from upkeep.report import claims, specs, tables, verdicts
 from upkeep.report.fields import as_printed
+from upkeep.report.latex import to_latex
 from upkeep.report.specs import Called, TableSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA
-from upkeep.report.written import to_latex, to_markdown
+from upkeep.report.written import to_markdown
 
 PAPERS = {path.parent.name: read_paper(path.parent) for path in sorted((ROOT / "papers").glob("*/tables.yaml"))}
 FILES = [

@@ -22,10 +22,11 @@ from upkeep.grading.scores import score_suite
 from upkeep.grading.settings import as_rows, has_others, option, pairs
 from upkeep.jobs import Cell
 from upkeep.report import page, tables
+from upkeep.report.latex import to_latex
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA, pending
-from upkeep.report.written import to_csv, to_latex, to_markdown
+from upkeep.report.written import to_csv, to_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 OAKS = ROOT / "papers" / "oaks"

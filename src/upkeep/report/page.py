@@ -29,7 +29,7 @@ from upkeep.grading.settings import printed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import Standing
-from upkeep.report import drawing, figures, tables, verdicts, written
+from upkeep.report import drawing, figures, parts, tables, verdicts, written
 from upkeep.report.asked import asked
 from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
@@ -144,10 +144,10 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             papers=papers,
             judging=work(suite_scores.basis),
             agreements=list(agreements(suite_scores.basis)),
-            own_text=written.own_text,
-            mark=written.mark,
-            told=written.told,
-            marks=written.MARKS,
+            own_text=parts.own_text,
+            mark=parts.mark,
+            told=parts.told,
+            marks=parts.MARKS,
             elsewhere=written.ELSEWHERE,
             seconds=seconds,
             link=lambda cell: _link(layout, cell, out),

@@ -1,0 +1,97 @@
+"""What stands in a table's places, as text: our own number beside the published one, and how they compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from upkeep.report.comparing import State
+from upkeep.report.tables import Number, Table
+
+MARKS: dict[State, str] = {
+    "within the interval": "≈",
+    "differs": "≠",
+    "not comparable": "†",
+    "not run": "–",
+    "no number": "✗",
+    "unpublished": "·",
+}
+"""What stands for the state of a place."""
+LEGEND = (
+    "own / published: ≈ the published number lies in our 95% interval, ≠ it does not, † they are not comparable; "
+    "– not run, ✗ no number of our own (see the notes), · no published number"
+)
+OURS = "Our own variants"
+
+
+def own_text(number: Number, digits: int) -> str:
+    """Our own number with half its interval and its cell's failed predictions; or the mark that says there is none.
+
+    A count has no decimals, whatever its table's other numbers have.
+    """
+    if number.own is None:
+        return MARKS["no number" if number.state == "no number" else "not run"]
+    digits = 0 if number.whole else digits
+    half = "" if number.half is None else f"±{number.half:.{digits}f}"
+    return f"{number.own:.{digits}f}{half}" + (f" ({number.failed:,} failed)" if number.failed else "")
+
+
+def mark(number: Number) -> str:
+    """How our own number stands to the published one; empty where there are no two."""
+    return MARKS[number.state] if number.own is not None and number.published else ""
+
+
+def pair_text(number: Number, digits: int, published_row: bool) -> str:
+    """`own / published` and the mark; a row that the paper lacks has our own number alone."""
+    own = own_text(number, digits)
+    return f"{own} / {number.published or MARKS['unpublished']} {mark(number)}".rstrip() if published_row else own
+
+
+def told(number: Number, digits: int) -> str:
+    """All that is known of a place, as a sentence for a reader who asks."""
+    parts = [f"{number.state}: {number.reason}" if number.reason not in ("", number.state) else str(number.state)]
+    if number.difference is not None:
+        parts.append(f"difference {number.difference:+.{digits}f}")
+    if number.low is not None and number.high is not None:
+        parts.append(f"95% interval {number.low:.{digits}f} to {number.high:.{digits}f}")
+    if number.n is not None:
+        parts.append(f"n = {number.n:,}")
+    parts += [text for text in (number.cell, number.command) if text]
+    return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The paper's rows of a table, or our own, as texts."""
+
+    left: list[str]
+    """Headings of what says which row it is."""
+    facts: list[str]
+    """Headings of what is known about it."""
+    right: list[str]
+    """Headings after the numbers."""
+    rows: list[list[str]]
+
+
+def papers(table: Table) -> Part:
+    """The rows that the paper has."""
+    spec = table.spec
+    rows = [
+        [*row.stub, *row.facts, *(pair_text(number, spec.digits, published_row=True) for number in row.numbers)]
+        for row in table.papers
+    ]
+    return Part([stub.heading for stub in spec.stub], [fact.heading for fact in spec.facts], [], rows)
+
+
+def ours(table: Table) -> Part:
+    """The rows that it has not, each with its settings, where any has one that no row of the paper's has, and why."""
+    spec, settings = table.spec, any(row.setting for row in table.ours)
+    rows = [
+        [
+            *row.stub,
+            *([row.setting] * settings),
+            *(pair_text(number, spec.digits, published_row=False) for number in row.numbers),
+            row.reason,
+        ]
+        for row in table.ours
+    ]
+    return Part([*(stub.heading for stub in spec.stub), *(["Setting"] * settings)], [], ["Why"], rows)
