@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,28 +96,6 @@ def test_a_comment_in_an_engine_makes_nothing_stale_and_a_change_of_it_everythin
     engine.write_text(engine.read_text() + "\n\nUNUSED = 1\n")
     found = refresh(Catalog(catalog.root), "small")
     assert set(found.left) == set(CELLS) and not found.current and not found.replayed
-
-
-REFRESH = """
-from pathlib import Path
-from upkeep.catalog import Catalog
-from upkeep.cell import chat_tokens
-from upkeep.execution.refresh import refresh
-print(refresh(Catalog(Path(".").resolve()), "small").summary())
-"""
-
-
-def test_a_renamed_module_leaves_every_reply_where_it_is(catalog: Catalog) -> None:
-    before, source = contents(catalog), catalog.root / "src"
-    (source / "upkeep/cell/tokens.py").rename(source / "upkeep/cell/chat_tokens.py")
-    for file in source.rglob("*.py"):
-        text = re.sub(r"\bupkeep\.cell\.tokens\b", "upkeep.cell.chat_tokens", file.read_text())
-        file.write_text(text.replace('"cell/tokens.py"', '"cell/chat_tokens.py"'))
-    command = [sys.executable, "-c", REFRESH]
-    environment = os.environ | {"PYTHONPATH": str(source)}
-    found = subprocess.run(command, cwd=catalog.root, env=environment, capture_output=True, text=True)
-    assert re.search(r"^ +3 replayed$", found.stdout, re.M), found.stdout + found.stderr
-    assert contents(catalog) == before
 
 
 @pytest.mark.parametrize("edit", EDITS)
