@@ -194,6 +194,7 @@ LONGEST = (
     "test_replay",
     "test_trained_models",
     "test_run",
+    "test_folders_alone",
     "test_plan",
     "test_run_kills",
     "test_disk_full",

@@ -136,9 +136,7 @@ class Selection:
 
     def _foreign(self, values: Values) -> set[str]:
         """Settings of a row that the spec does not name."""
-        ignored = {f"{PREFIX}{key}" for key in self._spec.ignore}
-        given = {f"{PREFIX}{pair['key']}" for pair in values["setting"]}
-        return given - self._named - ignored
+        return {f"{PREFIX}{pair['key']}" for pair in values["setting"]} - self._named
 
     def _off(self, values: Values) -> set[str]:
         """Settings whose value no column of the table asks for."""

@@ -64,8 +64,6 @@ class TableSpec(Record, frozen=True, kw_only=True):
     columns: list[dict[str, Match]]
     """Axes, the outermost first, each from heading to match; the table's columns are their product. `|` in a heading
     parts two lines of the head."""
-    ignore: list[str] = msgspec.field(default_factory=list)
-    """Settings of no account in this table: a score counts as the paper's whatever it has there."""
     average: Match | None = None
     """The row that is the mean of the others."""
     digits: int = 1

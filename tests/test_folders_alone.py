@@ -1,0 +1,433 @@
+"""All that can be added is added as files of folders, with no edit of the suite, and run from end to end: a method, a
+dataset with a builder of its own, a paper with a prompt, two tables, a metric and a claim, a model, a suite."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from conftest import copy_repository
+from test_run import upkeep
+from upkeep.catalog import Catalog
+from upkeep.grading.scores import Scores, read_scores
+from upkeep.report import verdicts
+from upkeep.report.fields import as_printed
+from upkeep.report.specs import read_paper
+
+BUILDER = '''
+"""People of two towns who go from place to place, and where each of them is (moves, 2)."""
+
+from random import Random
+
+from msgspec import Struct
+
+from upkeep.building import assembling, tokens
+from upkeep.building.assembling import Built, Question, Stream
+from upkeep.building.context import Context
+
+from .words import PEOPLE, PLACES
+
+
+class Options(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`options` of `dataset.yaml`."""
+
+    days: int = 3
+    seed: int = 0
+
+
+def build(context: Context) -> Built:
+    """A document a day; on the first one everybody goes somewhere, afterwards every second person."""
+    options, measure = context.options(Options), tokens.load()
+    streams, questions = [], []
+    for town, people in PEOPLE.items():
+        chance, texts = Random(f"{options.seed} {town}"), []
+        where = {person: [] for person in people}  # at each day: the place, and the day since when
+        for day in range(options.days):
+            told = []
+            for number, person in enumerate(people):
+                if day == 0 or number % 2 == 0:
+                    left = [place for place, _ in where[person][-1:]]
+                    where[person].append((chance.choice([p for p in PLACES if p not in left]), day))
+                    told.append(f"{person} went to the {where[person][-1][0]}.")
+                else:
+                    where[person].append(where[person][-1])
+            texts.append(" ".join(told))
+        streams.append(Stream(town, texts))
+        for number, person in enumerate(people):
+            questions.append(
+                Question(
+                    id=f"{town}_{number}",
+                    stream=town,
+                    text=f"Where is {person} now?",
+                    answers=[[place] for place, _ in where[person]],
+                    evidence=[[since] for _, since in where[person]],
+                    slices={"habit": "stays" if number % 2 else "moves"},
+                )
+            )
+    return Built(
+        *assembling.assemble(streams, questions, measure),
+        pairs=[],
+        tokenizer=str(measure),
+        chunk_tokens=max(measure.count([text for stream in streams for text in stream.texts])),
+        source=context.spec.source,
+        statistics={"people": len(questions)},
+        seed=options.seed,
+    )
+'''
+
+METHOD = '''
+"""Reads yesterday's paper: all that has arrived but the newest documents."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from upkeep.cell import LLM, Answer, Context, Document, Method, Probe, Seen, Tools
+
+
+class Yesterday(Method):
+    def __init__(self, parameters: dict[str, int], tools: Tools) -> None:
+        super().__init__(parameters, tools)
+        self.arrived: Counter[str] = Counter()
+
+    async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
+        self.arrived[stream] += len(documents)
+
+    async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
+        old = self.arrived[probe.stream] - self.parameters["late"]
+        return await self.read(probe, llm, Context(recent=seen.documents[: max(old, 0)]))
+'''
+
+METRICS = '''
+"""The metrics of moves (3): how often an answer is right, and of those that were ever right how many lag."""
+
+import polars as pl
+
+from upkeep.grading.metrics import Family, as_counts, rates, shares, slices_of
+
+
+def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
+    once = graded.filter(pl.col("right") | pl.col("outdated"))
+    subsets = [pl.lit("all"), *(pl.col(name) for name in slices_of(graded))]
+    lag = pl.concat([once.with_columns(subset=subset) for subset in subsets])
+    lag = lag.group_by("subset", "question_id").agg(hits=pl.col("outdated").sum(), total=pl.len(), n=pl.len())
+    lag = lag.sort("subset", "question_id").with_columns(metric=pl.lit("lag_share"), at=None)
+    return as_counts(shares(graded, accuracy=pl.col("right")), lag, rates(graded))
+
+
+FAMILY = Family(measure)
+'''
+
+FILES = {
+    "datasets/moves/__init__.py": BUILDER,
+    "datasets/moves/words.py": '''
+"""The world's names."""
+
+PEOPLE = {
+    "north": ("Zalel", "Tobel", "Prellev", "Gipuna", "Fundan", "Prurel"),
+    "south": ("Mirola", "Kestan", "Dorvel", "Lanuna", "Bastan", "Orurel"),
+}
+PLACES = ("Triporium", "Denerie", "Gixorium", "Mazary", "Pragary", "Rellary")
+''',
+    "datasets/moves/dataset.yaml": """
+label: Moves
+summary: Who is where in two towns.
+paper: moves
+source: A world of its own.
+licence: CC0-1.0
+provenance: release
+prompt: moves
+equivalence: short_answer
+metrics: moves
+options: {days: 3}
+published:
+  people: {table: table_2, where: {metric: people}}
+""",
+    "datasets/moves/README.md": "# Moves\n\nWho is where in two towns.\n",
+    "methods/yesterday/method.py": METHOD,
+    "methods/yesterday/method.yaml": """
+label: Yesterday's paper
+papers: [moves]
+summary: Reads all that has arrived but the newest document.
+reference: moves, 4
+supervision: C
+settings: [late]
+variants:
+  day: {late: 1}
+""",
+    "methods/yesterday/README.md": "# yesterday\n\nReads all that has arrived but the newest document.\n",
+    "models/pico-warm/model.yaml": """
+label: Pico, warm
+summary: The weights of pico, which draws its words.
+source: path
+location: models/pico
+context_length: 2048
+engine: transformers
+dtype: float32
+parameters_b: 0.0019
+attention: {layers: 4, kv_heads: 4, heads: 4, head_size: 32}
+sampling: {temperature: 1.0, top_p: 1.0, max_tokens: 24}
+licence: Apache-2.0
+""",
+    "papers/moves/tables.yaml": """
+label: Moves
+citation: "Nobody. Who is where."
+names: {moves: Towns, yesterday: Yesterday's paper}
+called:
+  - {where: {method: yesterday}, instead: {setting.late: ""}}
+tables:
+  - id: table_1
+    title: Table 1
+    caption: How often an answer is right.
+    where: {metric: accuracy, subset: all, dataset: moves}
+    rows: [model, setting.thinking]
+    stub:
+      - {field: model, heading: Model}
+    columns:
+      - Closed book: {method: closed_book}
+        Yesterday's paper: {method: yesterday}
+  - id: table_2
+    title: Table 2
+    caption: How many answers lag, by habit.
+    where: {dataset: moves}
+    rows: [model, method, setting.thinking]
+    stub:
+      - {field: model, heading: Model}
+      - {field: method, heading: Method}
+    columns:
+      - Who moves: {metric: lag_share, subset: moves}
+        Who stays: {metric: lag_share, subset: stays}
+        People: {metric: people, subset: all}
+""",
+    "papers/moves/reference/table_1.csv": """
+table,label,model,method,supervision,setting,dataset,subset,metric,value,unit
+table_1,"Pico, warm","Pico, warm",closed_book,,thinking=off,moves,all,accuracy,8.5,percent
+table_1,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,all,accuracy,40.5,percent
+""",
+    "papers/moves/reference/table_2.csv": """
+table,label,model,method,supervision,setting,dataset,subset,metric,value,unit
+table_2,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,moves,lag_share,87.5,percent
+table_2,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,stays,lag_share,0.0,percent
+table_2,Towns,,,,,moves,all,people,12,count
+""",
+    "papers/moves/claims.yaml": """
+- id: moves-c1
+  where: Section 5
+  statement: Who reads yesterday's paper knows more than who reads nothing.
+  checks:
+    - query: |
+        select read.model, read.value as lhs, alone.value as rhs
+        from scores as read join scores as alone using (model, dataset, subset, metric)
+        where read.method = 'yesterday' and alone.method = 'closed_book'
+          and subset = 'all' and metric = 'accuracy'
+      op: ">"
+      rows: 1
+      table: table_1
+  published: holds
+  needs: {models: ["Pico, warm"], methods: [closed_book, yesterday], datasets: [moves]}
+""",
+    "papers/moves/metrics.py": METRICS,
+    "papers/moves/prompts/moves.yaml": """
+form: short
+marker: "## Answer:"
+headings: {context: "## Context:", question: "## Question:"}
+system: |-
+  Say from the text where somebody is. End with a line `## Answer: <place>`.
+closed: |-
+  Guess where somebody is. End with a line `## Answer: <place>`.
+""",
+    "papers/moves/README.md": "# Moves\n\n*Who is where.*\n",
+    "config/suites/towns.yaml": """
+label: Towns
+summary: All that was added.
+papers: [moves]
+trials: 2
+cells:
+  - {datasets: [moves], methods: ["null", gold], models: [none]}
+  - {datasets: [moves], methods: [closed_book, yesterday], models: [pico-warm]}
+""",
+}
+
+
+VALIDATED = (
+    "datasets/moves/dataset.yaml",
+    "methods/yesterday/method.yaml",
+    "models/pico-warm/model.yaml",
+    "papers/moves",
+    "config/suites/towns.yaml",
+)
+
+
+def digest(files: Iterable[Path]) -> str:
+    """Of names and contents; what Python compiles aside."""
+    total = hashlib.sha256()
+    for file in sorted(files):
+        if file.is_file() and "__pycache__" not in file.parts:
+            total.update(f"{file}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A repository with what was added, after the run, and what that printed."""
+
+    root: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    root = copy_repository(tmp_path_factory.mktemp("folders"))
+    there = [path for path in root.rglob("*") if path.is_file()]
+    before, code = digest(there), digest((root / "src").rglob("*"))
+    for name, text in FILES.items():
+        path = root / name
+        assert not path.exists(), name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.lstrip("\n"))
+    for name in VALIDATED:
+        told = upkeep(root, "validate", str(root / name))
+        assert told.returncode == 0, told.stdout + told.stderr
+    done = upkeep(root, "run", "towns")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert digest(there) == before, "nothing that was there has been touched"
+    assert digest((root / "src").rglob("*")) == code, "and nothing was put among the code"
+    return Ran(root, done.stdout)
+
+
+def scores_of(ran: Ran) -> Scores:
+    return read_scores(Catalog(ran.root, chosen={"suite": "towns"}), "towns")
+
+
+def test_all_of_it_is_run_and_told(ran: Ran) -> None:
+    assert "Null (control)" in ran.printed and "Gold (control)" in ran.printed
+    for method in ("Closed book", "Yesterday's paper"):
+        assert re.search(rf"{method} .*Pico, warm +\d+\.\d", ran.printed), ran.printed
+    scores = scores_of(ran)
+    assert not scores.refused and not scores.lacking
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def world(root: Path) -> dict[tuple[str, int], list[str]]:
+    """Where each person was, read out of the documents: (person, day) -> the places so far, the latest last."""
+    documents = pl.read_parquet(root / "results/datasets/moves/documents.parquet").sort("stream", "position")
+    found: dict[tuple[str, int], list[str]] = {}
+    for _, days in documents.group_by("stream"):
+        where: dict[str, list[str]] = {}
+        for day, text in days.select("position", "text").iter_rows():
+            for person, place in re.findall(r"(\w+) went to the (\w+)\.", text):
+                where.setdefault(person, []).append(place)
+            found |= {(person, day): list(places) for person, places in where.items()}
+    return found
+
+
+def test_the_dataset_is_what_its_own_builder_makes(ran: Ran) -> None:
+    folder = ran.root / "results/datasets/moves"
+    card = json.loads((folder / "card.json").read_text())
+    assert card["statistics"]["people"] == 12 == card["questions"] and card["probes"] == 36
+    where = world(ran.root)
+    rows = pl.read_parquet(folder / "probes.parquet").join(pl.read_parquet(folder / "gold.parquet"), on="probe_id")
+    assert len(rows) == 36 == len(where)
+    for row in rows.iter_rows(named=True):
+        (person,) = re.findall(r"Where is (\w+) now", row["question"])
+        *old, now = where[person, row["position"]]
+        assert row["answers"] == [now] and set(row["outdated"]) == {*old} - {now}
+        assert row["slice_habit"] == ("stays" if int(row["question_id"][-1]) % 2 else "moves")
+
+
+@dataclass
+class Tally:
+    """Of the answers of a cell and a subset."""
+
+    asked: int = 0
+    right: int = 0
+    outdated: int = 0
+
+
+def by_hand(root: Path, cell: str) -> dict[str, Tally]:
+    """What a cell's predictions say, counted from the raw lines."""
+    where, folder = world(root), root / "results"
+    asked = pl.read_parquet(folder / "datasets/moves/probes.parquet").rows_by_key("probe_id", named=True, unique=True)
+    found = {name: Tally() for name in ("all", "moves", "stays")}
+    for line in (folder / "cells" / cell / "predictions.jsonl").read_text().splitlines():
+        prediction = json.loads(line)
+        probe = asked[prediction["probe_id"]]
+        (person,) = re.findall(r"Where is (\w+) now", probe["question"])
+        *old, now = where[person, probe["position"]]
+        answer = prediction["response"].rpartition("## Answer:")[2].strip().lower()
+        for name in ("all", "stays" if int(probe["question_id"][-1]) % 2 else "moves"):
+            found[name].asked += 1
+            found[name].right += answer == now.lower()
+            found[name].outdated += answer in {place.lower() for place in old if place != now}
+    return found
+
+
+CELLS = ("moves/closed_book/default/pico-warm", "moves/yesterday/day/pico-warm")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_new_metrics_are_what_the_predictions_give_by_hand(ran: Ran, cell: str) -> None:
+    scores = scores_of(ran).table.filter(cell=cell)
+    own = {(m, s): v for m, s, v in scores.select("metric", "subset", "value").iter_rows() if m.endswith(("cy", "re"))}
+    expected = {}
+    for name, tally in by_hand(ran.root, cell).items():
+        assert tally.asked == 72 / (1 if name == "all" else 2), "each probe in two trials"
+        expected["accuracy", name] = 100 * tally.right / tally.asked
+        if known := tally.right + tally.outdated:
+            expected["lag_share", name] = 100 * tally.outdated / known
+    assert own == pytest.approx(expected)
+
+
+def test_trials_of_the_new_model_are_drawn(ran: Ran) -> None:
+    lines = (ran.root / "results/cells" / CELLS[1] / "predictions.jsonl").read_text().splitlines()
+    said = {(p["probe_id"], p["trial"]): p["response"] for p in map(json.loads, lines)}
+    assert any(said[probe, 0] != said[probe, 1] for probe, _ in said)
+
+
+# ---------------------------------------------------------------- what is made of it
+
+
+def test_both_tables_have_published_numbers_and_our_own(ran: Ran) -> None:
+    def of(table: str) -> dict[str, dict[str, str]]:
+        rows = csv.DictReader((ran.root / f"results/tables/moves/{table}.csv").read_text().splitlines())
+        return {row["column"]: row for row in rows if row["part"] == "paper" and row["published"]}
+
+    alone, read = (by_hand(ran.root, cell) for cell in CELLS)
+    first, second = of("table_1"), of("table_2")
+    expected = {
+        "Closed book": (8.5, 100 * alone["all"].right / alone["all"].asked, CELLS[0]),
+        "Yesterday's paper": (40.5, 100 * read["all"].right / read["all"].asked, CELLS[1]),
+        "Who moves": (87.5, 100 * read["moves"].outdated / (read["moves"].outdated + read["moves"].right), CELLS[1]),
+        "Who stays": (0.0, 0.0, CELLS[1]),
+        "People": (12.0, 12.0, ""),
+    }
+    found = first | second
+    assert {name: (float(row["published"]), float(row["own"]), row["cell"]) for name, row in found.items()} == {
+        name: (published, pytest.approx(own, rel=1e-5), cell) for name, (published, own, cell) in expected.items()
+    }
+    assert {row["state"] for row in found.values()} <= {"within the interval", "differs"}
+    page = (ran.root / "results/report/index.html").read_text()
+    assert "How often an answer is right." in page and "How many answers lag, by habit." in page
+
+
+def test_the_claims_verdict_is_that_of_the_numbers(ran: Ran) -> None:
+    scores = scores_of(ran)
+    spec = read_paper(ran.root / "papers/moves")
+    shown = as_printed(scores.table, spec.called)
+    (found,) = verdicts.findings(ran.root / "papers/moves", shown, scores.resamples)
+    alone, read = (by_hand(ran.root, cell)["all"] for cell in CELLS)
+    ((case,),) = found.own.release.cases
+    assert (case.lhs, case.rhs) == pytest.approx((100 * read.right / read.asked, 100 * alone.right / alone.asked))
+    assert (found.published.outcome, found.own.release.outcome) == ("holds", "holds")
+    page = (ran.root / "results/report/index.html").read_text()
+    row = page[page.index("Who reads yesterday") :].split("</tr>")[0]
+    assert re.findall(r'class="tag[^"]*"[^>]*>([^<]+)<', row) == ["holds", "holds", "not run", "not run"]
