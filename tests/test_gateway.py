@@ -32,12 +32,20 @@ from upkeep.gateway import prompts
 from upkeep.gateway.cells import Gateway
 from upkeep.gateway.record import Replies, key_of
 from upkeep.gateway.upstream import SOCKET
+from upkeep.gateway.watched import Patience
 from upkeep.serving.embedder import serve as served
 from upkeep.serving.embedding import SentenceEmbedder, load_embedder
 from upkeep.serving.make_model import tiny_llama
 
 ENGINE = {"weights": "a"}
 WARM = Sampling(temperature=1.0, max_tokens=8)
+
+
+def hung() -> UpkeepError:
+    raise AssertionError("no engine hangs here")
+
+
+PATIENT = Patience(3600.0, hung)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +75,7 @@ class Machine:
     @contextlib.contextmanager
     def open(self, parts: dict[str, str] = ENGINE, *, fresh: bool = False) -> Iterator[tuple[Gateway, str]]:
         replies = Replies(self.record, parts, "m")
-        gateway = Gateway("reader", replies, self.load, fresh=fresh)
+        gateway = Gateway("reader", replies, self.load, PATIENT, fresh=fresh)
         with gateway as folder:
             yield gateway, str(folder / SOCKET)
         replies.close()
@@ -101,7 +109,7 @@ def test_a_model_answers_and_is_counted_through_it_as_without_it(
 def test_what_was_asked_is_answered_without_the_engine(machine: Machine, sampling: Sampling | None) -> None:
     before, _ = machine.ask(sampling=sampling)
     replies = Replies(machine.record, ENGINE, "m")
-    with Gateway("reader", replies, nobody) as folder:
+    with Gateway("reader", replies, nobody, PATIENT) as folder:
         assert answers(RemoteEngine(str(folder / SOCKET)), sampling=sampling) == before
 
 
@@ -123,7 +131,7 @@ def test_probabilities_of_a_given_text_are_those_of_the_engine_and_are_kept(mode
     with machine.open() as (gateway, path):
         found = scores(RemoteEngine(path))
         assert found == scores(own_engine(model)) and gateway.tally.asked == len(texts)
-    with Gateway("reader", Replies(machine.record, ENGINE, "m"), nobody) as folder:
+    with Gateway("reader", Replies(machine.record, ENGINE, "m"), nobody, PATIENT) as folder:
         assert scores(RemoteEngine(str(folder / SOCKET))) == found
 
 
@@ -225,7 +233,7 @@ def test_an_engine_that_dies_ends_the_container_and_what_it_said_before_is_kept(
 def test_an_engine_that_cannot_be_loaded_is_the_reason_that_is_told(machine: Machine) -> None:
     machine.ask(1)
     replies = Replies(machine.record, ENGINE, "m")
-    gateway = Gateway("reader", replies, nobody)
+    gateway = Gateway("reader", replies, nobody, PATIENT)
     with gateway as folder, pytest.raises(EngineDied, match="no engine may be asked"):
         together(str(folder / SOCKET), 1, WARM, same_seed=True)
     assert gateway.failure is not None and "no engine may be asked" in str(gateway.failure)
@@ -290,7 +298,10 @@ def test_it_ends_though_an_engine_is_being_loaded(machine: Machine) -> None:
             time.sleep(0.01)
         raise UpkeepError("nobody waits")
 
-    with Gateway("reader", Replies(machine.record, ENGINE, "m"), slow) as folder, socket.socket(socket.AF_UNIX) as cell:
+    with (
+        Gateway("reader", Replies(machine.record, ENGINE, "m"), slow, PATIENT) as folder,
+        socket.socket(socket.AF_UNIX) as cell,
+    ):
         cell.connect(str(folder / SOCKET))
         wire.receive(cell, wire.Ready)
         wire.send(cell, wire.CountTokens("never counted"))
@@ -343,7 +354,7 @@ def test_whatever_numbers_a_container_gives_no_reply_is_kept_for_another_request
             ask(wire.Step([], []))
     own = own_engine(model)
     replies = Replies(machine.record, ENGINE, "m")
-    with Gateway("reader", replies, machine.load) as folder:
+    with Gateway("reader", replies, machine.load, PATIENT) as folder:
         engine = RemoteEngine(str(folder / SOCKET))
         for text in texts:
             asked = [generated(one, text, warm) for one in (engine, own)]
@@ -486,7 +497,7 @@ def test_a_record_from_before_prompts_were_kept_answers_and_is_completed(
         with machine.open() as (_, path):
             keys = told(path)
     old = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
-    with Gateway("reader", replies := Replies(machine.record, ENGINE, "m"), nobody) as folder:
+    with Gateway("reader", replies := Replies(machine.record, ENGINE, "m"), nobody, PATIENT) as folder:
         assert told(str(folder / SOCKET)) == keys
     replies.close()
     new = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
@@ -591,7 +602,7 @@ def embedding(minilm: SentenceEmbedder, folder: Path, *, fresh: bool = False) ->
 
     threading.Thread(target=work, daemon=True).start()
     replies = Replies(folder / "record", ENGINE, "minilm")
-    gateway = Gateway("embedder", replies, lambda given_up: Path(os.path.relpath(place)), fresh=fresh)
+    gateway = Gateway("embedder", replies, lambda given_up: Path(os.path.relpath(place)), PATIENT, fresh=fresh)
     with gateway as reached:
         yield gateway, str(reached / SOCKET)
     listener.shutdown(socket.SHUT_RDWR)
@@ -618,7 +629,7 @@ def test_a_text_is_embedded_once_for_ever(minilm: SentenceEmbedder, tmp_path: Pa
     with embedding(minilm, tmp_path) as (gateway, path):
         again = RemoteEmbedder(path, EMBEDDER).documents(TEXTS)
         assert np.array_equal(again[:3], first) and gateway.tally.asked == len(set(TEXTS)) - 3
-    with Gateway("embedder", Replies(tmp_path / "record", ENGINE, "minilm"), nobody) as folder:
+    with Gateway("embedder", Replies(tmp_path / "record", ENGINE, "minilm"), nobody, PATIENT) as folder:
         embedder = RemoteEmbedder(str(folder / SOCKET), EMBEDDER)
         assert np.array_equal(embedder.documents(TEXTS), again)
         with pytest.raises(EngineDied, match="no engine may be asked"):

@@ -28,7 +28,7 @@ Kind = Literal[
 - `input`: what it was given is missing, stale or wrong: a dataset, weights, a trained model, a card, the configuration;
 - `machine`: the machine lacks something, or refuses it: a GPU, a container engine, a file that cannot be written;
 - `image`: the image or the environment could not be made, or does not start;
-- `engine`: the model's engine did not start, or died;
+- `engine`: the model's engine did not start, died or hung;
 - `method`: the container ended early, or stood still;
 - `output`: what the container wrote was refused;
 - `memory`, `time`, `disk`: it asked for more than its cards give it;

@@ -41,7 +41,7 @@ def run_batch(
     log = Layout(catalog.results).log("engines", batch.name)
     # Other copies of the suite have batches of the same name.
     name = f"{batch.name}-{digest(str(catalog.results))[:8]}"
-    with stoppable(), SharedEngines(name, runtime, log, limits.stall_s) as shared:
+    with stoppable(), SharedEngines(name, runtime, log, limits) as shared:
         for job in batch.cells:
             try:
                 manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)

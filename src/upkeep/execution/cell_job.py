@@ -97,8 +97,8 @@ class CellJob(SupervisedJob):
                 with self._started(collected) as watch:
                     watch.feed(feed())
             except Failed as failed:
-                blameless = any(way.lost for way in self.ways.values())
-                if attempt < retries and (collected.count > before or blameless):
+                lost = any(way.lost for way in self.ways.values())
+                if attempt < retries and (collected.count > before or lost):
                     self.say(collected, f"continuing after: {failed}")
                     continue
                 raise UpkeepError(
@@ -107,7 +107,7 @@ class CellJob(SupervisedJob):
                     expected="all of them",
                     found=failed,
                     remedy=f"see the log; `{command_of(self.job)}` continues",
-                    kind=failed.kind,
+                    kind="engine" if lost else failed.kind,
                 ) from None
 
     def _compared(self, source: Path) -> dict[str, float]:

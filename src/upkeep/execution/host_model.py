@@ -23,6 +23,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
 from upkeep.execution.share import SharedEngine, Wanted
+from upkeep.execution.watch import Limits
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.files import exclusive
 from upkeep.gateway.engines import host_parts, host_settings
@@ -161,7 +162,7 @@ class HostModel:
         description = _description(self._name, self.model, self.spec, settings)
         wanted = Wanted(description, weights, image, resources, self.spec.gpus)
         parts = host_parts(catalog, self.model)
-        engine = self._stack.enter_context(SharedEngine(self._log.stem, detect(catalog), self._log))
+        engine = self._stack.enter_context(SharedEngine(self._log.stem, detect(catalog), self._log, Limits()))
         job = f"{self._kind} {self._name}"
         return [ToEngine(catalog, job, "reader", self.model, wanted, parts, "unknown", engine)]
 

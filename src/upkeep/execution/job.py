@@ -238,7 +238,7 @@ class SupervisedJob(ABC):
             return
         name = f"{self.kind}-{digest(str(self.work))[:12]}"
         log = self.layout.log("engines", self.job)
-        with SharedEngines(name, self.runtime, log, self.limits.stall_s) as own:
+        with SharedEngines(name, self.runtime, log, self.limits) as own:
             yield own
 
     def _accepted(self) -> int:
@@ -249,6 +249,10 @@ class SupervisedJob(ABC):
     def progress(self) -> int:
         """Grows with each request to the job's models that is answered."""
         return sum(way.progress for way in self.ways.values())
+
+    def owed(self) -> str | None:
+        """Which models have not answered what it asked, in words; their engines are ended, for they may never do."""
+        return "\n".join(told for way in self.ways.values() if (told := way.give_up()) is not None) or None
 
     @property
     def log(self) -> Path:

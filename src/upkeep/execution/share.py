@@ -21,8 +21,10 @@ from upkeep.contract import CellDescription, Resources, Role
 from upkeep.errors import UpkeepError
 from upkeep.execution.handle import Handle
 from upkeep.execution.runtimes import Launch, Prepared
+from upkeep.execution.watch import Limits
 from upkeep.gateway.record import Replies
 from upkeep.gateway.upstream import SOCKET
+from upkeep.gateway.watched import Patience
 from upkeep.machine.scratch import Scratch, place_for_socket
 
 ADAPTER = "adapter"
@@ -92,11 +94,11 @@ class SharedEngines:
     Args:
         name: of their containers, after the role.
         log: takes what the reader prints; those of other roles have their own beside it.
-        patience_s: how long one may take to load.
+        limits: how long one may take to load, and to show a sign of work.
     """
 
-    def __init__(self, name: str, runtime: Starter, log: Path, patience_s: float = 3600.0) -> None:
-        self._name, self._runtime, self._log, self._patience = name, runtime, log, patience_s
+    def __init__(self, name: str, runtime: Starter, log: Path, limits: Limits) -> None:
+        self._name, self._runtime, self._log, self._limits = name, runtime, log, limits
         self._stack = contextlib.ExitStack()
         self._engines: dict[Role, SharedEngine] = {}
 
@@ -110,22 +112,23 @@ class SharedEngines:
         """The engine of a role; none is started by that."""
         if role not in self._engines:
             log = self._log if role == "reader" else self._log.with_name(f"{self._log.stem}.{role}.log")
-            engine = SharedEngine(f"{role}-{self._name}", self._runtime, log, self._patience)
+            engine = SharedEngine(f"{role}-{self._name}", self._runtime, log, self._limits)
             self._engines[role] = self._stack.enter_context(engine)
         return self._engines[role]
 
 
 class SharedEngine:
-    """Started when the first cell needs it, and again where it has died. Use as a context manager."""
+    """Started when the first cell needs it, and again where it has died or hung. Use as a context manager."""
 
-    def __init__(self, name: str, runtime: Starter, log: Path, patience_s: float = 3600.0) -> None:
+    def __init__(self, name: str, runtime: Starter, log: Path, limits: Limits) -> None:
         """Args:
         name: of its container.
         log: takes what it prints.
-        patience_s: how long it may take to load the model.
+        limits: how long it may take to load the model, and to show a sign of work.
         """
         self.name, self.log = name, log
-        self._runtime, self._patience = runtime, patience_s
+        self._runtime, self._limits = runtime, limits
+        self.patience = Patience(limits.engine_s, self._hung)
         self._wanted: Wanted | None = None
         self._handle: Handle | None = None
         self.prepared: Prepared | None = None
@@ -165,7 +168,8 @@ class SharedEngine:
         """
         if self._wanted is None or not self._wanted.same_engine(wanted) or self._ended():
             self._stop()
-            self._start(wanted, given_up)
+            self._start(wanted)
+        self._await(wanted, given_up)
         return self._output
 
     def release(self) -> None:
@@ -184,7 +188,19 @@ class SharedEngine:
             self._handle.process.wait(LOSS_S)
         return self._ended()
 
-    def _start(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
+    def _hung(self) -> UpkeepError:
+        """End the engine, which owes a reply and does not work for it. It has died then, as for any other reason."""
+        assert self._wanted is not None
+        if (handle := self._handle) is not None:  # else it is being ended
+            handle.kill()
+        return UpkeepError(
+            f"the engine of {self._wanted.description.model!r} hung: no reply and no sign of work for "
+            f"{self._limits.engine_s:g} s; it was ended",
+            where=self.log,
+            kind="engine",
+        )
+
+    def _start(self, wanted: Wanted) -> None:
         self.prepared = self._runtime.prepare(None, wanted.image)
         self._starts += 1
         self._output = self._scratch / str(self._starts)
@@ -216,12 +232,11 @@ class SharedEngine:
                 arguments=("-m", wanted.module, f"{self._runtime.path_of('cell', cell)}/cell.json"),
             ),
         )
-        self._await(wanted, given_up)
 
     def _await(self, wanted: Wanted, given_up: Callable[[], bool]) -> None:
         """Wait until the socket is there, which is when the model is loaded."""
         assert self._handle is not None
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._limits.stall_s
         while not os.path.lexists(self._output / SOCKET):
             if (status := self._handle.poll()) is not None:
                 self._handle.wait()
@@ -235,10 +250,12 @@ class SharedEngine:
             if given_up():
                 raise UpkeepError(f"nobody waits for the engine of {wanted.description.model!r}", kind="interrupted")
             if time.monotonic() > deadline:
+                found = self._handle.tail(15)
+                self._stop()
                 raise UpkeepError(
-                    f"the engine of {wanted.description.model!r} did not start in {self._patience:g} s",
+                    f"the engine of {wanted.description.model!r} did not start in {self._limits.stall_s:g} s",
                     where=self.log,
-                    found=self._handle.tail(15),
+                    found=found or "it printed nothing",
                     kind="engine",
                 )
             time.sleep(POLL_S)

@@ -39,6 +39,8 @@ class Limits:
 
     stall_s: float = 3600.0
     """Without a new line. The first one waits for the engine's start."""
+    engine_s: float = 600.0
+    """Without a reply of an engine that shows no sign of work."""
     exit_s: float = 120.0
     """From the end of its input to the container's own end."""
 
@@ -87,6 +89,9 @@ class Overseer(Protocol):
     @property
     def progress(self) -> int:
         """Grows with each request to its models that is answered."""
+
+    def owed(self) -> str | None:
+        """What of its models it waits for, in words; that is ended."""
 
     def reported(self) -> None:
         """The container has told what it runs with."""
@@ -311,7 +316,9 @@ class Watch:
             self._measure()
         if stalled:
             deaf = ", and its input is not read" if self._unsent else ""
-            raise Failed(f"nothing new for {job.limits.stall_s:g} s{deaf}\n{self._handle.tail(15)}")
+            owed = job.owed()
+            reason = f"nothing new for {job.limits.stall_s:g} s{deaf}\n{owed or self._handle.tail(15)}"
+            raise Failed(reason, "engine" if owed else "method")
 
     def _measure(self) -> None:
         _check_folder(self._output, self._limit)

@@ -34,6 +34,9 @@ class Way(Protocol):
     def progress(self) -> int:
         """Grows with each request that is answered: by it one sees that a job gets on while it has no answer yet."""
 
+    def give_up(self) -> str | None:
+        """Where the model has not answered what it was asked, end it and say so in words."""
+
     def open(self) -> contextlib.AbstractContextManager[Path]:
         """Gives the folder with `engine.sock`, for as long as the job runs.
 
@@ -61,6 +64,9 @@ class ToEndpoint:
     @property
     def progress(self) -> int:
         return self.record.stat().st_size if self.record.is_file() else 0
+
+    def give_up(self) -> None:
+        return None
 
     def open(self) -> contextlib.AbstractContextManager[Path]:
         from upkeep.gateway.endpoints.server import gateway
@@ -98,6 +104,8 @@ class ToEngine:
     tally: Tally = field(default_factory=Tally)
     prepared: Prepared | None = None
     """What it was loaded in, if it was."""
+    gateway: Gateway | None = None
+    """While it is open."""
 
     @property
     def lost(self) -> bool:
@@ -107,13 +115,20 @@ class ToEngine:
     def progress(self) -> int:
         return self.tally.recorded + self.tally.asked
 
+    def give_up(self) -> str | None:
+        if self.gateway is None or not self.gateway.owed:
+            return None
+        self.engine.release()
+        return f"the engine of {self.model!r} had not answered, and was ended; its log: {self.engine.log}"
+
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
         replies = self.engine.replies(Layout(self.catalog.results).record, self.parts, self.model)
         left = self.engine.release if self.release else None
-        gateway = Gateway(self.role, replies, self._load, fresh=self.ask == "everything", left=left)
+        fresh = self.ask == "everything"
+        self.gateway = gateway = Gateway(self.role, replies, self._load, self.engine.patience, fresh=fresh, left=left)
         self.tally = gateway.tally
-        if replies.ready() is None or self.ask == "everything":
+        if replies.ready() is None or fresh:
             self._load()  # it takes long, and is no part of what the container is waited for
         with gateway as folder:
             try:

@@ -17,6 +17,7 @@ from upkeep.errors import UpkeepError
 from upkeep.gateway.record import Replies
 from upkeep.gateway.sessions import EmbedderSession, ModelSession, Session
 from upkeep.gateway.upstream import SOCKET, Load, Tally, Upstream
+from upkeep.gateway.watched import Patience
 from upkeep.machine.scratch import folder_for_socket
 
 
@@ -27,6 +28,7 @@ class Gateway:
         role: what the engine is to the container.
         replies: of the engine.
         load: gives the folder of the engine itself.
+        patience: with the engine.
         fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
         left: called when the container has closed a connection.
     """
@@ -36,13 +38,14 @@ class Gateway:
         role: Role,
         replies: Replies,
         load: Load,
+        patience: Patience,
         *,
         fresh: bool = False,
         left: Callable[[], None] | None = None,
     ) -> None:
         self._left = left
         self._session: type[Session] = EmbedderSession if role == "embedder" else ModelSession
-        self._upstream = Upstream(replies, load, fresh=fresh)
+        self._upstream = Upstream(replies, load, patience, fresh=fresh)
         self._made = contextlib.ExitStack()
         self._connection: socket.socket | None = None
 
@@ -50,6 +53,11 @@ class Gateway:
     def failure(self) -> UpkeepError | None:
         """Why the engine could not be asked."""
         return self._upstream.failure
+
+    @property
+    def owed(self) -> bool:
+        """Whether the engine has not answered yet what it was asked."""
+        return self._upstream.owes
 
     @property
     def tally(self) -> Tally:

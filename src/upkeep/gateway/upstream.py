@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from upkeep.cell.lockstep import EngineDied
-from upkeep.cell.remote import Connection
 from upkeep.errors import UpkeepError
 from upkeep.gateway.prompts import Keeper
 from upkeep.gateway.record import Replies
+from upkeep.gateway.watched import Patience, WatchedConnection
 
 SOCKET = "engine.sock"
 """In the folder that an engine or a gateway is reached through."""
@@ -41,16 +41,18 @@ class Upstream:
     Args:
         replies: of the engine.
         load: gives the folder of the engine itself.
+        patience: with the engine.
         fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
     """
 
-    def __init__(self, replies: Replies, load: Load, *, fresh: bool = False) -> None:
-        self._replies, self._load, self._fresh = replies, load, fresh
+    def __init__(self, replies: Replies, load: Load, patience: Patience, *, fresh: bool = False) -> None:
+        self._replies, self._load, self._patience, self._fresh = replies, load, patience, fresh
         self.failure: UpkeepError | None = None
         """Why the engine could not be asked."""
         self.tally = Tally()
         self.ended = False
-        self._connection: Connection | None = None
+        self._connection: WatchedConnection | None = None
+        self._connecting = False
 
     def end(self) -> None:
         """Wait for nothing any more."""
@@ -58,18 +60,30 @@ class Upstream:
         if self._connection is not None:
             self._connection.abort()  # it may be at work for minutes
 
-    def connect(self) -> Connection:
+    @property
+    def owes(self) -> bool:
+        """Whether the engine has not answered yet what it was asked."""
+        return self._connecting or (self._connection is not None and self._connection.asked is not None)
+
+    def connect(self) -> WatchedConnection:
         """A connection to the engine, which is new to it.
 
         Raises:
             EngineDied: it cannot be asked; why is `failure`.
         """
+        self.failure = None
         try:
             folder = self._load(lambda: self.ended)
-            self._connection = found = Connection(str(folder / SOCKET))
+            self._connecting = True
+            self._connection = found = WatchedConnection(str(folder / SOCKET), self._patience, lambda: self.ended)
         except UpkeepError as error:
             self.failure = error
             raise EngineDied(str(error)) from error
+        except EngineDied as died:
+            self.failure = UpkeepError(str(died), kind="engine")
+            raise
+        finally:
+            self._connecting = False
         ready = msgspec.to_builtins(found.ready)
         if self._replies.ready() != ready:
             self._replies.say_ready(ready)

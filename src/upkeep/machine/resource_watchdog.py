@@ -51,6 +51,22 @@ def oom_kills() -> int | None:
     return None
 
 
+def processor_s(pid: int) -> float | None:
+    """Processor time of a process and of all that it started, in seconds; None where nobody can tell."""
+    try:
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
+        root.cpu_times()
+    except (psutil.Error, ValueError):
+        return None
+    spent = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            used = process.cpu_times()
+            spent += used.user + used.system + used.children_user + used.children_system
+    return spent
+
+
 class Guard:
     """Watches the descendants of process `root` and calls `end` once where they pass a bound."""
 
