@@ -33,6 +33,7 @@ def scores_of(folder: Path) -> pl.DataFrame:
         cell=pl.format("cell {}", pl.int_range(pl.len())),
         provenance=pl.lit("release"),
         trained=True,
+        questions=pl.lit(600, pl.Int64),
     )
     return pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), rows], how="diagonal")
 

@@ -107,6 +107,41 @@ def correlation(rng: Generator, shape: tuple[int, int]) -> tuple[float, Interval
     return float(found["correlation"](whole)["popularity_correlation"][0]), of_sums(columns, found["correlation"])
 
 
+def of_families(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
+    """ImprintBench's Avg.: the mean over five families of very unlike sizes, whose weights are taken as given."""
+    family, chances = rng.choice(5, shape, p=FAMILIES), np.linspace(0.3, 0.9, 5)
+    # Half of a family's questions are eight trials of one chance, which are right or wrong together.
+    right = np.where(rng.random(shape) < 0.5, rng.random(shape) < chances[family], rng.binomial(8, chances[family]) / 8)
+    sizes = np.stack([(family == one).sum(axis=1) for one in range(5)], axis=1)
+    weight = 1 / np.take_along_axis(sizes, family, axis=1)
+    return 100 * chances.mean(), of_counts(weight * right, weight)
+
+
+def tokens(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
+    """ImprintBench's mean tokens of an answer, log-normal by question, some answers longer than others by as much; one
+    in ten predictions failed."""
+    answers = rng.binomial(8, 0.9, shape)
+    spent = rng.lognormal(5, 0.6, shape) * rng.lognormal(0, 0.6, (8, *shape))
+    generated = np.where(np.arange(8)[:, None, None] < answers, spent, 0).sum(axis=0)
+    columns = {"answers": answers, "context": answers, "generated": generated}
+    mean_tokens = runpy.run_path(str(PAPERS / "imprintbench/metrics.py"))["mean_tokens"]
+    value: Value = lambda sums: {"generation_tokens": mean_tokens(sums)["generation_tokens"]}  # noqa: E731
+    return float(np.exp(5 + 0.6**2)), of_sums(columns, value)
+
+
+def change_rate(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
+    """OAKS': the mean of how often predictions change where the answer does (about 4 of 60 intervals) and where it does
+    not, by questions that are more and less restless."""
+    changes = rng.integers(1, 8, shape)
+    stays, restless = 60 - changes, rng.beta(2, 4, shape)
+    moved, moved_still = rng.binomial(changes, 0.3 + 0.6 * restless), rng.binomial(stays, restless)
+    weights = [0.5 / total.sum(axis=1, keepdims=True) for total in (changes, stays)]
+    hits = weights[0] * moved + weights[1] * moved_still
+    return 100 * (0.5 + 1 / 3) / 2, of_counts(hits, weights[0] * changes + weights[1] * stays)
+
+
+FAMILIES = (0.4, 0.3, 0.15, 0.1, 0.05)
+"""Shares of the questions that are of each family."""
 KINDS: dict[str, Callable[[Generator, tuple[int, int]], tuple[float, Intervals]]] = {
     "share, 50%": lambda rng, shape: share(rng, shape, 0.5),
     "share, 90%": lambda rng, shape: share(rng, shape, 0.9),
@@ -115,6 +150,9 @@ KINDS: dict[str, Callable[[Generator, tuple[int, int]], tuple[float, Intervals]]
     "gain over a second cell": difference,
     "macro F1": macro_f1,
     "rank correlation": correlation,
+    "mean over families": of_families,
+    "mean tokens": tokens,
+    "change rate": change_rate,
 }
 
 

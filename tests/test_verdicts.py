@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws
 from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.grading.settings import as_rows, pairs
 from upkeep.report import claims, verdicts
-from upkeep.report.deciding import decided, rejected
 from upkeep.report.view import COLUMNS, View, same
 
 Answers = NDArray[np.float64]
@@ -96,104 +95,6 @@ def test_scores_of_fewer_than_ten_questions_decide_nothing(tmp_path: Path) -> No
     for questions, wanted in ((FEWEST - 1, "undecided"), (FEWEST, "holds")):
         study = Study(tmp_path).add("rag_dense", np.ones(questions)).add("long_context", np.zeros(questions))
         assert study.judge().release.outcome == wanted
-
-
-def binomial_limit(trials: int, share: float) -> float:
-    """Successes that so many trials of this chance exceed in less than one case of a thousand (one-sided, exact)."""
-    tail, count = 1.0, 0
-    while tail > 1e-3:
-        tail -= math.comb(trials, count) * share**count * (1 - share) ** (trials - count)
-        count += 1
-    return count
-
-
-def study_of(
-    rng: np.random.Generator, truths: Sequence[tuple[float, float]], questions: int
-) -> tuple[NDArray[Any], ...]:
-    """For each case the resamples in which one method is ahead of the other, and in which it is not; the methods are
-    right with these chances, on questions of unlike difficulty that both share."""
-    draws = Draws(f"d{rng.integers(1 << 40)}", [f"{n:05}" for n in range(questions)])
-    hardness = rng.random(questions)
-    held = []
-    for one, other in truths:
-        right = [(0.5 * rng.random(questions) + 0.5 * hardness < chance) * 1.0 for chance in (one, other)]
-        values = draws.ratios([f"{n:05}" for n in range(questions)], np.column_stack(right), np.ones((questions, 2)))
-        held.append(int((values[:, 0] - values[:, 1] > 1e-9).sum()))
-    return np.array(held), RESAMPLES - np.array(held)
-
-
-@pytest.mark.parametrize("questions", [12, 60])
-@pytest.mark.parametrize(
-    ("truths", "most"),
-    [
-        ([(0.5, 0.5)], False),
-        ([(0.5, 0.5)] * 4, False),
-        ([(0.9, 0.1)] * 3 + [(0.5, 0.5)], False),
-        ([(0.9, 0.1)] * 4 + [(0.5, 0.5)] * 4, True),
-        ([(0.5, 0.5)] * 7, True),
-    ],
-)
-def test_a_false_finding_is_called_holds_in_at_most_one_study_of_twenty(
-    questions: int, truths: list[tuple[float, float]], most: bool
-) -> None:
-    rng, studies = np.random.default_rng(0), 400
-    wanted = len(truths) // 2 + 1 if most else len(truths)
-    called = [decided([(*study_of(rng, truths, questions), wanted)], RESAMPLES) for _ in range(studies)]
-    assert called.count("holds") <= binomial_limit(studies, 0.05)
-    if len(truths) == 1:
-        assert called.count("undecided") > 0.7 * studies
-
-
-@pytest.mark.parametrize("questions", [12, 30, 100])
-@pytest.mark.parametrize("chance", [0.02, 0.1, 0.5, 0.9, 0.98])
-def test_a_rate_is_called_beyond_its_true_value_in_at_most_one_study_of_twenty(questions: int, chance: float) -> None:
-    rng, studies = np.random.default_rng(0), 400
-    names = [f"{n:05}" for n in range(questions)]
-    called = {">": 0, "<": 0}
-    for study in range(studies):
-        right = (rng.random((questions, 1)) < chance) * 1.0
-        values = Draws(f"d{study}", names).ratios(names, right, np.ones((questions, 1)))[:, 0]
-        for op, against in ((">", values <= chance), ("<", values >= chance)):
-            called[op] += rejected([int(against.sum())], 1, RESAMPLES, 0.05)
-    assert max(called.values()) <= binomial_limit(studies, 0.05), called
-
-
-def test_a_true_finding_is_called_fails_in_at_most_one_study_of_twenty_and_holds_if_it_is_clear() -> None:
-    rng, studies = np.random.default_rng(0), 400
-    barely = [decided([(*study_of(rng, [(0.505, 0.5)] * 6, 60), 6)], RESAMPLES) for _ in range(studies)]
-    assert barely.count("fails") <= binomial_limit(studies, 0.05)
-    clearly = [decided([(*study_of(rng, [(0.8, 0.4)] * 6, 60), 6)], RESAMPLES) for _ in range(50)]
-    assert clearly.count("holds") == 50
-
-
-def test_how_many_resamples_decide_one_case() -> None:
-    for held, wanted in (
-        (1000, "holds"),
-        (951, "holds"),
-        (950, "undecided"),
-        (50, "undecided"),
-        (49, "fails"),
-        (0, "fails"),
-    ):
-        assert decided([([held], [1000 - held], 1)], 1000) == wanted
-    assert decided([([0], [0], 1)], 1000) == "undecided", "no value in any resample"
-    assert decided([([1000], [0], 1), ([500], [500], 1)], 1000) == "undecided"
-    assert decided([([1000], [0], 1), ([0], [1000], 1)], 1000) == "fails"
-
-
-def test_more_than_half_is_certain_by_the_test_of_the_partial_conjunction() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        k = int(rng.integers(1, 9))
-        against, wanted = rng.integers(0, 60, k), int(rng.integers(1, k + 1))
-        shares = sorted((against + 1) / 1001)
-        # Bonferroni's over every choice of k - wanted + 1 cases: each has one that is certain.
-        expected = max(min(shares[i] for i in group) * len(group) for group in groups(k, k - wanted + 1)) <= 0.05
-        assert rejected(against.tolist(), wanted, 1000, 0.05) == expected
-
-
-def groups(k: int, size: int) -> list[list[int]]:
-    return [[i for i in range(k) if code >> i & 1] for code in range(1 << k) if code.bit_count() == size]
 
 
 # ---------------------------------------------------------------- resamples
@@ -398,7 +299,8 @@ def as_own(paper: str, spread: float) -> tuple[pl.DataFrame, Callable[[str], Ans
     ]
     rows = pl.concat(frames).unique(maintain_order=True).filter(pl.col("method") != "human")
     cells = pl.format("{}/own", pl.int_range(pl.len()))
-    rows = rows.with_columns(pl.col("value").cast(pl.Float64), cell=cells, provenance=pl.lit("release"), trained=True)
+    own = {"cell": cells, "provenance": pl.lit("release"), "trained": pl.lit(True), "questions": pl.lit(600, pl.Int64)}
+    rows = rows.with_columns(pl.col("value").cast(pl.Float64), **own)
     scores = pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), rows], how="diagonal")
     known: Mapping[str, float] = dict(rows.select("cell", "value").iter_rows())
     rng = np.random.default_rng(0)

@@ -2,8 +2,11 @@
 
 The bootstrap of B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap, 1993, sections 6 and 13.3: questions
 are drawn with replacement, each with all of its predictions, as often as there are; the value is worked out anew from
-each of RESAMPLES such draws. The standard error is the standard deviation of these values, the interval reaches from
-their 2.5th to their 97.5th percentile. The draws depend on the number of questions alone.
+each of RESAMPLES such draws. The standard error is the standard deviation of these values. The interval reaches from
+their a-th to their (1 - a)-th quantile, where a = Phi(-sqrt(Q / (Q - 1)) t(0.975, Q - 1)) of Q questions: nearly 2.5%
+for many, and less for few, for which these quantiles are too narrow (the expanded percentile interval: T. C.
+Hesterberg, What teachers should know about the bootstrap, The American Statistician 69, 2015). The draws depend on the
+number of questions alone.
 
 What is said of several scores together, as in a claim, needs resamples that all of them share: `Draws`.
 """
@@ -11,17 +14,24 @@ What is said of several scores together, as in a claim, needs resamples that all
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from upkeep.grading.statistics import t_quantile
 
 Floats = NDArray[np.float64]
 Value = Callable[[Mapping[str, Floats]], Mapping[str, Floats]]
 """(sums over questions by name, an array each with a place for each resample) -> metric -> its value in each place."""
 
 RESAMPLES = 1000
+HALVES = (slice(0, RESAMPLES // 2), slice(RESAMPLES // 2, RESAMPLES))
+"""Of the resamples of `Draws`: in the first all rates are taken for lower than they were seen, in the second for higher
+(`Draws.ratios`)."""
 SEED = 0
 FEWEST = 10
 """Questions that a score needs at least to say anything about other questions: among fewer, all may well fall the same
@@ -80,6 +90,8 @@ def estimates(names: list[str], parts: Floats, value: Value, *, interval: bool =
     own = resampled(names, parts.sum(axis=0, keepdims=True), value)
     draws = resampled(names, resampled_sums(parts), value) if interval and len(parts) > 1 else {}
     found: dict[str, Estimate] = {}
+    questions = len(parts)
+    tail = NormalDist().cdf(-math.sqrt(questions / (questions - 1)) * t_quantile(questions - 1)) if draws else 0.0
     for metric, (number,) in own.items():
         if not np.isfinite(number):
             continue
@@ -87,7 +99,7 @@ def estimates(names: list[str], parts: Floats, value: Value, *, interval: bool =
         if len(spread) < 2:
             found[metric] = Estimate(float(number), None, None, None)
             continue
-        low, high = np.percentile(spread, [2.5, 97.5])
+        low, high = np.quantile(spread, [tail, 1 - tail])
         found[metric] = Estimate(float(number), float(spread.std(ddof=1)), float(low), float(high))
     return found
 
@@ -136,7 +148,10 @@ class Draws:
             drawn = rng.integers(count, size=(rows, max(0, count - 1))) + count * np.arange(rows)[:, None]
             self._times[first : first + rows] = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         self.unseen: Floats = rng.exponential(size=(RESAMPLES, 2))
-        """How often a question is added that is right, and one that is wrong (`ratios`)."""
+        """How often a question is added that is right, and one that is wrong (`ratios`): in half of the resamples the
+        one, in the other half the other."""
+        for half, one in zip(HALVES, (0, 1), strict=True):
+            self.unseen[half, one] = 0
 
     def knows(self, questions: Iterable[str]) -> NDArray[np.bool_]:
         """Whether each is a question of the dataset."""
@@ -174,11 +189,13 @@ class Draws:
         """Scores that are ratios of counts, on each resample.
 
         What was always seen, or never, is so in every resample, however few the questions: of twenty that are right
-        with a chance of 95% each, all are in one case of three. So each resample gets two questions more, as large as
-        the score's own are on average: one with all hits and one with none, with weights of mean 1 (exponential, as all
-        weights are in D. B. Rubin, The Bayesian bootstrap, Annals of Statistics 9, 1981). For a rate they come to about
-        draws from Beta(x + 1, n - x + 1), the rule of succession. All cells get the same, so what cells compare by
-        question has the sign that it would have without.
+        with a chance of 95% each, all are in one case of three. So each resample gets one question more, as large as
+        the score's own are on average: a wrong one in the first of HALVES, a right one in the second, with weights of
+        mean 1 (exponential, as all weights are in D. B. Rubin, The Bayesian bootstrap, Annals of Statistics 9, 1981).
+        Of x that are right of n the first half is then about Beta(x, n - x + 1) and the second Beta(x + 1, n - x),
+        whose quantiles are the exact limits of a rate below and above (C. J. Clopper and E. S. Pearson, The use of
+        confidence or fiducial limits illustrated in the case of the binomial, Biometrika 26, 1934). All cells get the
+        same, so what cells compare by question has the sign that it would have without.
 
         Args:
             questions: the id of each row.

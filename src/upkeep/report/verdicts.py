@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from upkeep.grading.resampling import RESAMPLES, Floats
+from upkeep.grading.resampling import HALVES, RESAMPLES, Floats
 from upkeep.grading.settings import option
 from upkeep.report.claims import Case, Check, Claim, Needs, Verdict, printed, published, read_claims
-from upkeep.report.deciding import decided
+from upkeep.report.deciding import decided, weaker, widened
 from upkeep.report.fields import JUDGE, as_judged
 from upkeep.report.view import COLUMNS, View, same
 
@@ -187,9 +187,9 @@ class _Source:
         used = _used(self._views[of], claim, check, scores)
         found = {name: _Counted(Case(name, *both, check.satisfied(*both), 0.0)) for name, both in sides.items()}
         with View(used.select(COLUMNS)) as view:
-            for drawn in view.sides_of(check.query, claim.id, self._drawn(used)):
+            for time, drawn in enumerate(view.sides_of(check.query, claim.id, self._drawn(used))):
                 for name in found.keys() & drawn.keys():
-                    found[name].add(check.satisfied(*drawn[name]))
+                    found[name].add(time, check.satisfied(*drawn[name]))
         return found
 
     def _drawn(self, scores: pl.DataFrame) -> Floats:
@@ -197,21 +197,21 @@ class _Source:
         values = np.repeat(scores["value"].to_numpy()[:, None], RESAMPLES, axis=1)
         for (cell,), rows in scores.with_row_index("row").partition_by("cell", as_dict=True).items():
             if cell:
-                values[rows["row"].to_numpy()] = self._resamples(str(cell))[rows["place"].to_numpy()]
+                drawn = self._resamples(str(cell))[rows["place"].to_numpy()]
+                values[rows["row"].to_numpy()] = widened(drawn, rows["questions"].to_list())
         return values
 
 
 @dataclass(slots=True)
 class _Counted:
-    """A case, and how many resamples speak for and against it."""
+    """A case, and how many resamples of each half speak for and against it."""
 
     case: Case
-    held: int = 0
-    not_held: int = 0
+    held: list[int] = field(default_factory=lambda: [0 for _ in HALVES])
+    not_held: list[int] = field(default_factory=lambda: [0 for _ in HALVES])
 
-    def add(self, holds: bool) -> None:
-        self.held += holds
-        self.not_held += not holds
+    def add(self, time: int, holds: bool) -> None:
+        (self.held if holds else self.not_held)[time >= HALVES[1].start] += 1
 
 
 def _verdict(
@@ -222,7 +222,7 @@ def _verdict(
     borrowed: bool,
 ) -> Verdict:
     cases = [
-        [Case(c.name, c.lhs, c.rhs, c.holds, one.held / RESAMPLES) for one in check.values() for c in (one.case,)]
+        [Case(c.name, c.lhs, c.rhs, c.holds, sum(one.held) / RESAMPLES) for one in check.values() for c in (one.case,)]
         for check in found
     ]
     if not missing and not all(found):
@@ -230,7 +230,11 @@ def _verdict(
     if not any(found):
         return Verdict("undecidable" if claim.undecidable else "not_run", cases, missing=missing)
     counts = [
-        ([one.held for one in each.values()], [one.not_held for one in each.values()], check.wanted(len(each)))
+        (
+            [weaker(one.held) for one in each.values()],
+            [weaker(one.not_held) for one in each.values()],
+            check.wanted(len(each)),
+        )
         for check, each in zip(claim.checks, found, strict=True)
         if each
     ]
