@@ -18,7 +18,7 @@ import yaml
 from tests import cluster
 
 from upkeep.catalog import Catalog
-from upkeep.images.docker import Client
+from upkeep.images.docker import CommandLine
 from upkeep.images.environments import ensure_environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +57,7 @@ def docker_reason() -> str | None:
 def podman_reason() -> str | None:
     """Why Podman's tests cannot run here, and what to do; None where they can."""
     podman = shutil.which("podman")
-    found = "podman is not installed" if podman is None else Client("podman", podman).answers()
+    found = "podman is not installed" if podman is None else CommandLine("podman", podman).answers()
     return found and f"{found}. `. .ci/podman && install_podman` {AS_ROOT} installs it"
 
 

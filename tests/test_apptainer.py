@@ -33,7 +33,7 @@ from upkeep.execution.fetch import fetch
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.files import hash_file, remove_tree
 from upkeep.images import apptainer, sif_bases, sif_files
-from upkeep.images.apptainer import Client
+from upkeep.images.apptainer import CommandLine
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
@@ -59,7 +59,7 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def runtime(*, delegated: bool = False) -> Apptainer:
-    client = Client("/usr/bin/apptainer")
+    client = CommandLine("/usr/bin/apptainer")
     client.__dict__["delegated"] = delegated
     return Apptainer(Catalog(ROOT), client, "for a test")
 
@@ -142,7 +142,7 @@ def test_where_an_old_kernel_counts_all_of_a_users_processes_they_are_not_taken_
 
 def test_root_is_sent_to_an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert "ordinary user" in (Client("/usr/bin/apptainer").answers() or "")
+    assert "ordinary user" in (CommandLine("/usr/bin/apptainer").answers() or "")
 
 
 def test_apptainer_that_cannot_cut_the_network_is_refused_and_never_used_with_it(

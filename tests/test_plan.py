@@ -41,7 +41,7 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError
 from upkeep.execution.handle import Handle
-from upkeep.execution.rounds import Corpus, tasks
+from upkeep.execution.rounds import BuiltDataset, tasks
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.files import digest
 from upkeep.identity import describe
@@ -157,7 +157,7 @@ def add_model(root: Path, name: str, **fields: Any) -> None:
 def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, int, int]]:
     """Run a cell with its model; by probe: calls, prompt tokens, generated ones, reused ones."""
     catalog = Catalog(root)
-    corpus = Corpus.read(Layout(catalog.results).dataset(which.dataset))
+    corpus = BuiltDataset.read(Layout(catalog.results).dataset(which.dataset))
     told = msgspec.structs.replace(
         describe(catalog, which, 120), model_path=str(root / "tiny-whole"), output=str(folder)
     )
@@ -200,7 +200,7 @@ def test_a_model_without_a_tokenizer_is_counted_by_bytes_not_far_off(root: Path,
     ours, other = both[cell(method)], both[cell(method, "elsewhere")]
     assert ours.own_tokens and not other.own_tokens
     rate = Layout(Catalog(root).results).dataset("oaks_babi_mini")
-    documents = Corpus.read(rate).documents
+    documents = BuiltDataset.read(rate).documents
     from upkeep.building.tokens import load
 
     texts = [d.text for d in documents]

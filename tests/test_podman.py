@@ -18,7 +18,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Manifest
 from upkeep.execution.supervise import run_cell
 from upkeep.images import docker
-from upkeep.images.docker import Client
+from upkeep.images.docker import CommandLine
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
@@ -70,14 +70,14 @@ def test_cells_answer_byte_for_byte_as_under_docker(tmp_path: Path, monkeypatch:
 
 def test_podman_is_asked_for_no_limit_that_this_user_may_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda number: (1000, 4000))
-    assert Client("podman", "x").limits == ["--ulimit", "nofile=4000:4000", "--ulimit", "nproc=1000:1000"]
+    assert CommandLine("podman", "x").limits == ["--ulimit", "nofile=4000:4000", "--ulimit", "nproc=1000:1000"]
     monkeypatch.setattr("resource.getrlimit", lambda number: (-1, 500_000))
-    assert f"nproc={docker.PODMAN_PROCESSES}:{docker.PODMAN_PROCESSES}" in Client("podman", "x").limits
-    assert Client("docker", "x").limits == []
+    assert f"nproc={docker.PODMAN_PROCESSES}:{docker.PODMAN_PROCESSES}" in CommandLine("podman", "x").limits
+    assert CommandLine("docker", "x").limits == []
 
 
 def test_podman_that_answers_and_runs_nothing_is_not_taken(tmp_path: Path) -> None:
     program = tmp_path / "podman"
     program.write_text('#!/bin/sh\n[ "$1" = version ] && exit 0\necho "Error: no control groups" >&2\nexit 126\n')
     program.chmod(0o755)
-    assert Client("podman", str(program)).answers() == "podman: Error: no control groups"
+    assert CommandLine("podman", str(program)).answers() == "podman: Error: no control groups"

@@ -20,7 +20,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
 from upkeep.execution.refresh import refresh
-from upkeep.execution.rounds import Corpus
+from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.supervise import run_cell
 from upkeep.gateway import transfer
 from upkeep.gateway.record import NotRecorded, engines
@@ -280,7 +280,7 @@ def test_what_a_writer_writes_is_asked_once_for_all_readers(catalog: Catalog) ->
     catalog = Catalog(catalog.root)
     for name in ("scribe", "other"):
         fetch(catalog, name)
-    documents = len(Corpus.read(Layout(catalog.results).dataset(BABI)).documents)
+    documents = len(BuiltDataset.read(Layout(catalog.results).dataset(BABI)).documents)
     first = run_cell(catalog, cell := Cell(BABI, "memory_scaffold", "written", "tiny"))
     assert first.measured["arrival_calls"] == documents
     assert first.measured["new_replies"] == documents + first.probes

@@ -38,7 +38,7 @@ from upkeep.contract import (
     Spent,
     Usage,
 )
-from upkeep.execution.rounds import Corpus, tasks
+from upkeep.execution.rounds import BuiltDataset, tasks
 from upkeep.serving.alone import load
 from upkeep.serving.make_model import tiny_llama
 from upkeep.yaml_files import read_yaml
@@ -650,7 +650,7 @@ def test_a_method_that_asks_as_documents_arrive_gives_the_same_predictions_howev
 ) -> None:
     bench.method(REMEMBER)
     streams = {"s": 4, "t": 3, "u": 2}
-    corpus = Corpus(
+    corpus = BuiltDataset(
         Path(),
         [d for stream, n in streams.items() for d in documents(range(n), stream)],
         [p for stream, n in streams.items() for at in range(n) for p in probes(at, stream=stream)],
@@ -735,7 +735,7 @@ def test_the_engine_is_kept_busy(bench: Bench, tiny: Path, monkeypatch: pytest.M
             asked = [p for stream in streams for at in range(4) for p in probes(at, "a", stream)]
             card = read_yaml(ROOT / "methods/memory_scaffold/method.yaml", MethodCard)
             # A round is full with one stream's probes, as where each has many questions.
-            fed = tasks(Corpus(Path(), held, asked), 1, bytes(len(asked)), min_streams=card.streams, min_probes=1)
+            fed = tasks(BuiltDataset(Path(), held, asked), 1, bytes(len(asked)), min_streams=card.streams, min_probes=1)
             work, least, parameters = [task.round for task in fed], 4, {"budget": 16}
             shutil.copytree(ROOT / "methods/memory_scaffold", bench.methods / "m")
         case "extraction":

@@ -30,7 +30,7 @@ from upkeep.execution.handle import Handle
 from upkeep.execution.process import Process
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.images import oci, plans
-from upkeep.images.docker import Client
+from upkeep.images.docker import CommandLine
 from upkeep.images.environments import EnvironmentRecord
 from upkeep.images.records import ImageRecord
 
@@ -66,7 +66,7 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def containers(name: str = "docker") -> Containers:
-    return Containers(Catalog(ROOT), Client(name, f"/usr/bin/{name}"), "for a test")
+    return Containers(Catalog(ROOT), CommandLine(name, f"/usr/bin/{name}"), "for a test")
 
 
 # ---------------------------------------------------------------- the command line of a container
@@ -202,10 +202,10 @@ def test_an_engine_without_a_base_image_is_passed_over_and_not_asked_twice(
         asked.append("pull")
         raise UpkeepError("the base image cannot be pulled", found="no such host")
 
-    monkeypatch.setattr(detection, "find_client", lambda name: Client(name, "x") if name == "docker" else None)
+    monkeypatch.setattr(detection, "find_client", lambda name: CommandLine(name, "x") if name == "docker" else None)
     monkeypatch.setattr(detection, "find_apptainer", lambda: None)
-    monkeypatch.setattr(Client, "answers", lambda _: None)
-    monkeypatch.setattr(Client, "inspect", lambda *_: None)
+    monkeypatch.setattr(CommandLine, "answers", lambda _: None)
+    monkeypatch.setattr(CommandLine, "inspect", lambda *_: None)
     monkeypatch.setattr(in_containers, "ensure_base", ensure_base)
     for _ in range(2):
         runtime = detection.detect(catalog(tmp_path, monkeypatch, "auto"))
@@ -219,11 +219,11 @@ def test_a_base_image_that_the_user_names_is_never_replaced_by_one_made_here(
 ) -> None:
     monkeypatch.setenv("UPKEEP_BASE_IMAGE", "mine:1")
     monkeypatch.setattr(oci, "make_base_image", pytest.fail)
-    monkeypatch.setattr(Client, "inspect", lambda *_: None)
+    monkeypatch.setattr(CommandLine, "inspect", lambda *_: None)
     refused = subprocess.CompletedProcess([], 1, "", "denied")
-    monkeypatch.setattr(Client, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(CommandLine, "run", lambda *_, **__: refused)
     with pytest.raises(UpkeepError, match="denied"):
-        oci.ensure_base(catalog(tmp_path, monkeypatch, "auto"), "base", Client("docker", "x"))
+        oci.ensure_base(catalog(tmp_path, monkeypatch, "auto"), "base", CommandLine("docker", "x"))
 
 
 @pytest.mark.parametrize(
@@ -620,9 +620,9 @@ def test_two_builds_of_one_plan_hold_the_same_bytes(
 ) -> None:
     runtime, _ = engine
     client, tag = runtime.client, "upkeep-test/anew:1"
-    run = Client.run
+    run = CommandLine.run
 
-    def anew(self: Client, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def anew(self: CommandLine, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         if arguments[0] == "build":
             words = ["--no-cache", *arguments[1:]]
             words[words.index("--tag") + 1] = tag
@@ -633,7 +633,7 @@ def test_two_builds_of_one_plan_hold_the_same_bytes(
     plan = plans.image_for(runtime.catalog, None, "base", base.identity).packages
     assert plan is not None
     first = oci._ensure(plan, base.reference, client)
-    monkeypatch.setattr(Client, "run", anew)
+    monkeypatch.setattr(CommandLine, "run", anew)
     oci._build(plan, client, base.reference, None)
     try:
         second = oci._inventory(runtime.catalog, client, tag, ["/opt/venv"])

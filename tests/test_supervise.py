@@ -23,7 +23,7 @@ from upkeep.execution import job as supervised
 from upkeep.execution import rounds, watch
 from upkeep.execution.fetch import fetch
 from upkeep.execution.handle import Handle
-from upkeep.execution.rounds import Corpus, answering, tasks
+from upkeep.execution.rounds import BuiltDataset, answering, tasks
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.status import read_all
 from upkeep.execution.supervise import run_cell
@@ -68,7 +68,7 @@ def assert_nothing_published(catalog: Catalog) -> None:
 
 
 @st.composite
-def corpora(draw: st.DrawFn) -> Corpus:
+def corpora(draw: st.DrawFn) -> BuiltDataset:
     documents, probes = [], []
     for s in range(draw(st.integers(0, 5))):
         length = draw(st.integers(1, 6))
@@ -87,13 +87,13 @@ def corpora(draw: st.DrawFn) -> Corpus:
                     form="short",
                 )
             )
-    return Corpus(Path(), documents, probes)
+    return BuiltDataset(Path(), documents, probes)
 
 
 @settings(max_examples=200, deadline=None)
 @given(corpora(), st.integers(1, 8), st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_rounds_ask_for_what_is_open_and_bring_the_same_documents_whatever_is_done(
-    corpus: Corpus, least: int, streams: int, trials: int, rng: object
+    corpus: BuiltDataset, least: int, streams: int, trials: int, rng: object
 ) -> None:
     done = [rng.random() < 0.6 for _ in corpus.probes for _ in range(trials)]  # type: ignore[attr-defined]
     anew = tasks(corpus, trials, bytes(len(done)), min_streams=streams, min_probes=least)
@@ -119,7 +119,7 @@ def test_rounds_ask_for_what_is_open_and_bring_the_same_documents_whatever_is_do
 
 @settings(max_examples=100, deadline=None)
 @given(corpora(), st.integers(1, 8), st.integers(1, 4))
-def test_round_is_filled_while_there_are_streams_left(corpus: Corpus, least: int, side: int) -> None:
+def test_round_is_filled_while_there_are_streams_left(corpus: BuiltDataset, least: int, side: int) -> None:
     steps = answering(corpus, least, side)
     begun: set[str] = set()
     everything = {p.stream for p in corpus.probes}
@@ -134,11 +134,11 @@ def test_round_is_filled_while_there_are_streams_left(corpus: Corpus, least: int
 @settings(max_examples=100, deadline=None)
 @given(corpora(), st.integers(1, 8), st.integers(1, 4), st.integers(0, 5))
 def test_many_documents_come_in_rounds_of_their_own_before_the_probes(
-    corpus: Corpus, least: int, most: int, characters: int
+    corpus: BuiltDataset, least: int, most: int, characters: int
 ) -> None:
     """What is asked, in which order, and after which documents, is as without a bound."""
     texts = [msgspec.structs.replace(d, text="x" * (n % 4)) for n, d in enumerate(corpus.documents)]
-    corpus = Corpus(Path(), texts, corpus.probes)
+    corpus = BuiltDataset(Path(), texts, corpus.probes)
     done = bytes(len(corpus.probes))
     whole = list(tasks(corpus, 1, done, min_probes=least))
     with pytest.MonkeyPatch.context() as patch:
@@ -170,7 +170,7 @@ def test_question_of_full_size_is_a_round_of_its_own() -> None:
         Probe(id=f"{s}{t}{q}", question_id="q", stream=s, position=t, question="", options=None, form="short")
         for s in "ab" for t in range(3) for q in range(100)
     ]  # fmt: skip
-    steps = answering(Corpus(Path(), documents, probes))
+    steps = answering(BuiltDataset(Path(), documents, probes))
     assert [(len(s.documents), len(s.probes)) for s in steps] == [(1, 100)] * 6
 
 
@@ -180,7 +180,7 @@ def test_question_of_full_size_is_a_round_of_its_own() -> None:
 def test_cell_is_published_complete_and_in_order(catalog: Catalog) -> None:
     manifest = run_cell(catalog, ECHO, runtime=ScriptedRuntime())
     ids = [(p["probe_id"], p["trial"]) for p in predictions(catalog)]
-    expected = [p.id for p in Corpus.read(Layout(catalog.results).dataset("toy")).probes]
+    expected = [p.id for p in BuiltDataset.read(Layout(catalog.results).dataset("toy")).probes]
     assert ids == [(probe, trial) for probe in expected for trial in (0, 1)]
     assert manifest == verify_folder(Layout(catalog.results).cell(ECHO))
     assert manifest.outcomes == {"answered": 60, "error": 0}

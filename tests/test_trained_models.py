@@ -20,7 +20,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell.adapters import merge
 from upkeep.contract import EngineSettings, Manifest, Prediction
 from upkeep.execution.fetch import fetch
-from upkeep.execution.rounds import Corpus
+from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.share import SharedEngine
 from upkeep.execution.supervise import run_cell
 from upkeep.files import digest
@@ -257,7 +257,7 @@ def test_what_members_and_trainings_have_asked_is_kept_when_the_record_is_pruned
 
 
 def stream_of(catalog: Catalog, prediction: Prediction) -> str:
-    probes = Corpus.read(Layout(catalog.results).dataset(NOVEL)).probes
+    probes = BuiltDataset.read(Layout(catalog.results).dataset(NOVEL)).probes
     return next(probe.stream for probe in probes if probe.id == prediction.probe_id)
 
 

@@ -22,7 +22,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetSpec, Pair, Prediction
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
-from upkeep.execution.rounds import Corpus
+from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.supervise import run_cell, traces
 from upkeep.execution.trained_on import Member, cutoff, members
 from upkeep.identity import identity, plan_dataset
@@ -151,7 +151,7 @@ def _kind(probes: pl.DataFrame) -> pl.Series:
     return pl.Series(["first" if stream == "a" else "second" for stream in probes["stream"]])
 
 
-def cutoff_of(catalog: Catalog, cell: Cell, corpus: Corpus) -> dict[str, int]:
+def cutoff_of(catalog: Catalog, cell: Cell, corpus: BuiltDataset) -> dict[str, int]:
     return cutoff(catalog, cell, corpus, [(one, members(catalog, one)) for one in catalog.trainings_of(cell)])
 
 
@@ -270,7 +270,7 @@ def test_a_model_is_asked_about_what_it_was_trained_on_from_its_last_document_on
 ) -> None:
     make_repository(tmp_path)
     catalog = with_sets(tmp_path, supervision)
-    corpus = Corpus.read(Layout(catalog.results).dataset("toy"))
+    corpus = BuiltDataset.read(Layout(catalog.results).dataset("toy"))
     found = cutoff_of(catalog, Cell("toy", "echo", "a", f"none+trainer.a@toy{chosen}"), corpus)
     assert found == expected
     left = corpus.after(found).probes
@@ -278,14 +278,14 @@ def test_a_model_is_asked_about_what_it_was_trained_on_from_its_last_document_on
 
 
 def test_a_model_that_was_trained_on_other_documents_is_asked_everything(catalog: Catalog) -> None:
-    corpus = Corpus.read(Layout(catalog.results).dataset("toy"))
+    corpus = BuiltDataset.read(Layout(catalog.results).dataset("toy"))
     assert cutoff_of(catalog, Cell("toy", "echo", "a", "none+trainer.a@toy_later"), corpus) == {}
     assert cutoff_of(catalog, Cell("toy", "echo", "a", "none"), corpus) == {}
 
 
 def test_documents_are_known_again_in_another_dataset_by_their_text(catalog: Catalog) -> None:
     built(catalog, "toy_later", toy="toy")
-    again = Corpus.read(Layout(catalog.results).dataset("toy_later"))
+    again = BuiltDataset.read(Layout(catalog.results).dataset("toy_later"))
     copied = [msgspec.structs.replace(d, text=d.text.removeprefix("toy_later: ")) for d in again.documents]
     corpus = replace(again, documents=copied)  # type: ignore[type-var]
     assert cutoff_of(catalog, Cell("toy_later", "echo", "a", "none+trainer.a@toy.half"), corpus) == {

@@ -23,7 +23,7 @@ from upkeep.execution.containers import mount
 from upkeep.execution.handle import Handle
 from upkeep.execution.kept import limits_of, start_kept
 from upkeep.execution.runtimes import FIXED, OFFLINE, QUIET, TMP_GB, Launch, Prepared, Runtime
-from upkeep.images.apptainer import CONTAINED, Client, environment, overlays
+from upkeep.images.apptainer import CONTAINED, CommandLine, environment, overlays
 from upkeep.images.sif import PYTHON, VARIABLES, ensure_sif
 from upkeep.images.sif_bases import base_at_hand, ensure_base_sif
 from upkeep.machine import seccomp
@@ -41,7 +41,7 @@ class Apptainer(Runtime):
     name = "apptainer"
     isolated = True
 
-    def __init__(self, catalog: Catalog, client: Client, reason: str) -> None:
+    def __init__(self, catalog: Catalog, client: CommandLine, reason: str) -> None:
         super().__init__(catalog, reason)
         self.client = client
 

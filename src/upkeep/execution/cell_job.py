@@ -19,7 +19,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution import publish
 from upkeep.execution.collected import Collected
 from upkeep.execution.job import Runtime, SupervisedJob
-from upkeep.execution.rounds import Corpus, Task, tasks
+from upkeep.execution.rounds import BuiltDataset, Task, tasks
 from upkeep.execution.share import SharedEngines
 from upkeep.execution.trained_on import cutoff, members, members_of, require_apart
 from upkeep.execution.watch import Failed, Limits
@@ -48,7 +48,7 @@ class CellJob(SupervisedJob):
         return [self.work / "predictions.jsonl"]
 
     def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
-        self.corpus = Corpus.read(self.dataset)
+        self.corpus = BuiltDataset.read(self.dataset)
         self.cutoff: dict[str, int] = {}
         self.members: list[str] = []
         if taught := [(one, members(self.catalog, one)) for one in self.catalog.trainings_of(self.job)]:

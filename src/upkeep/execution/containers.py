@@ -16,7 +16,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.handle import Handle
 from upkeep.execution.runtimes import FIXED, OFFLINE, QUIET, TMP_GB, Launch, Prepared, Runtime
 from upkeep.files import digest
-from upkeep.images.docker import Client
+from upkeep.images.docker import CommandLine
 from upkeep.images.oci import Base, ensure_base, ensure_image
 from upkeep.images.plans import pinned_base
 from upkeep.machine.lifeline import has_ended, this_process
@@ -31,7 +31,7 @@ class Containers(Runtime):
 
     isolated = True
 
-    def __init__(self, catalog: Catalog, client: Client, reason: str) -> None:
+    def __init__(self, catalog: Catalog, client: CommandLine, reason: str) -> None:
         super().__init__(catalog, reason)
         self.client = client
         self.name = "docker" if client.name == "docker" else "podman"

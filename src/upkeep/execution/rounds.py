@@ -29,7 +29,7 @@ in memory whole, several times over."""
 
 
 @dataclass(frozen=True)
-class Corpus:
+class BuiltDataset:
     """A built dataset, as the host feeds it. Rows are in order of stream, then position."""
 
     folder: Path
@@ -37,7 +37,7 @@ class Corpus:
     probes: Sequence[Probe]
 
     @classmethod
-    def read(cls, folder: Path) -> Corpus:
+    def read(cls, folder: Path) -> BuiltDataset:
         """Read a dataset's folder.
 
         Raises:
@@ -54,7 +54,7 @@ class Corpus:
         ]
         return cls(folder, documents, probes)
 
-    def after(self, cutoff: Mapping[str, int]) -> Corpus:
+    def after(self, cutoff: Mapping[str, int]) -> BuiltDataset:
         """The same with those probes alone that are asked at a stream's position of `cutoff` or later."""
         kept = [probe for probe in self.probes if probe.position >= cutoff.get(probe.stream, 0)]
         return replace(self, probes=kept) if cutoff else self
@@ -132,7 +132,7 @@ def _rows(folder: Path, name: str, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RoundPlaces:
     """One round, by places in the corpus."""
 
     documents: tuple[int, ...]
@@ -140,7 +140,7 @@ class Step:
     probes: tuple[int, ...]
 
 
-def answering(corpus: Corpus, min_probes: int = MIN_PROBES, min_streams: int = 1) -> list[Step]:
+def answering(corpus: BuiltDataset, min_probes: int = MIN_PROBES, min_streams: int = 1) -> list[RoundPlaces]:
     """The rounds in which all probes are asked: an interval of one stream each, of further streams while there are
     fewer than `min_probes`, or fewer streams than `min_streams`. A stream that is begun is in every round until its
     last probe."""
@@ -153,17 +153,17 @@ def answering(corpus: Corpus, min_probes: int = MIN_PROBES, min_streams: int = 1
         lane, sent = [], corpus.streams.get(stream, (0, 0))[0]
         for position in sorted(probes_at):
             _, end = corpus.arrived(stream, position)
-            lane.append(Step(tuple(range(sent, end)), tuple(probes_at[position])))
+            lane.append(RoundPlaces(tuple(range(sent, end)), tuple(probes_at[position])))
             sent = end
         lanes.append(lane)
     return _pack(lanes, min_probes, min_streams)
 
 
-def _pack(lanes: list[list[Step]], min_probes: int, min_lanes: int) -> list[Step]:
+def _pack(lanes: list[list[RoundPlaces]], min_probes: int, min_lanes: int) -> list[RoundPlaces]:
     """Merge the steps of several lanes: as many lanes side by side as fill a step, each in its own order."""
-    pending, active, packed = deque(map(iter, lanes)), list[Iterator[Step]](), list[Step]()
+    pending, active, packed = deque(map(iter, lanes)), list[Iterator[RoundPlaces]](), list[RoundPlaces]()
     while True:
-        ready, active, steps, size = deque(active), [], list[Step](), 0
+        ready, active, steps, size = deque(active), [], list[RoundPlaces](), 0
         while ready or (pending and (size < min_probes or len(steps) < min_lanes)):
             lane = ready.popleft() if ready else pending.popleft()
             if (step := next(lane, None)) is not None:
@@ -172,7 +172,9 @@ def _pack(lanes: list[list[Step]], min_probes: int, min_lanes: int) -> list[Step
                 size += len(step.probes)
         if not steps:
             return packed
-        packed.append(Step(tuple(d for s in steps for d in s.documents), tuple(p for s in steps for p in s.probes)))
+        packed.append(
+            RoundPlaces(tuple(d for s in steps for d in s.documents), tuple(p for s in steps for p in s.probes))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Task:
 
 
 def tasks(
-    corpus: Corpus,
+    corpus: BuiltDataset,
     trials: int,
     done: Sequence[int],
     gold: Sequence[Gold] | None = None,

@@ -12,7 +12,7 @@ from upkeep import inputs, weights
 from upkeep.catalog import Catalog
 from upkeep.contract import STREAM, Document, Pair, TrainingSet
 from upkeep.errors import UpkeepError
-from upkeep.execution.rounds import Corpus
+from upkeep.execution.rounds import BuiltDataset
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 from upkeep.normal_form import read_pairs, read_table
@@ -39,7 +39,7 @@ def members(catalog: Catalog, training: Training) -> list[Member]:
     """
     folder = Layout(catalog.results).dataset(training.dataset)
     chosen, where = catalog.training_set(training), folder / "card.json"
-    corpus = Corpus.read(folder)
+    corpus = BuiltDataset.read(folder)
     documents = [corpus.documents[place] for place in _places(corpus, chosen, where)]
     pairs = read_pairs(folder, inputs.dataset(catalog, training.dataset))
     known = {document.id for document in documents}
@@ -67,7 +67,7 @@ def members(catalog: Catalog, training: Training) -> list[Member]:
     return found
 
 
-def _places(corpus: Corpus, chosen: TrainingSet, where: Path) -> Iterator[int]:
+def _places(corpus: BuiltDataset, chosen: TrainingSet, where: Path) -> Iterator[int]:
     """The places of the documents of a set."""
     for first, end in corpus.streams.values():
         if isinstance(chosen.until, float):
@@ -109,7 +109,7 @@ def _slice(table: pl.DataFrame, name: str, where: Path, key: str) -> dict[str, s
     return dict(table.select(key, column).iter_rows())
 
 
-def members_of(catalog: Catalog, cell: Cell, corpus: Corpus) -> list[str]:
+def members_of(catalog: Catalog, cell: Cell, corpus: BuiltDataset) -> list[str]:
     """The member of a set of models that answers each probe; empty where the cell's model is no set.
 
     Raises:
@@ -138,7 +138,7 @@ Taught = Sequence[tuple[Training, Sequence[Member]]]
 """The trainings behind a model, each with what it was trained on."""
 
 
-def cutoff(catalog: Catalog, cell: Cell, corpus: Corpus, taught: Taught) -> dict[str, int]:
+def cutoff(catalog: Catalog, cell: Cell, corpus: BuiltDataset, taught: Taught) -> dict[str, int]:
     """From which position on a trained model may be asked about a stream, where that is not the first: the last of the
     stream's documents that it was trained on. Before, it would know the future.
 
@@ -172,7 +172,7 @@ def _texts(catalog: Catalog, training: Training, found: Sequence[Member]) -> Ite
         yield from (one.text for one in member.documents if every or one.id in sources)
 
 
-def require_apart(catalog: Catalog, cell: Cell, corpus: Corpus, taught: Taught) -> None:
+def require_apart(catalog: Catalog, cell: Cell, corpus: BuiltDataset, taught: Taught) -> None:
     """Refuse a cell that asks what its model was trained to answer.
 
     Args:

@@ -19,7 +19,7 @@ CONTAINED = ("--userns", "--containall", "--cleanenv", "--no-home", "--no-eval",
 
 
 @dataclass(frozen=True)
-class Client:
+class CommandLine:
     """The command line of Apptainer."""
 
     path: str
@@ -71,10 +71,10 @@ def environment(inside: Mapping[str, str]) -> dict[str, str]:
     return kept | {f"APPTAINERENV_{name}": value for name, value in inside.items()}
 
 
-def find_apptainer() -> Client | None:
+def find_apptainer() -> CommandLine | None:
     """UPKEEP_APPTAINER, else the one on the PATH."""
     path = os.environ.get("UPKEEP_APPTAINER") or shutil.which("apptainer")
-    return Client(path) if path else None
+    return CommandLine(path) if path else None
 
 
 def overlays(files: Sequence[Path]) -> list[str]:

@@ -21,7 +21,7 @@ PODMAN_PROCESSES = 32_768
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class CommandLine:
     """The command line of Docker or Podman."""
 
     name: str
@@ -90,19 +90,19 @@ def host_root() -> Iterator[Path]:
 
 
 @functools.cache
-def find_client(name: str) -> Client | None:
+def find_client(name: str) -> CommandLine | None:
     """The client to use: UPKEEP_DOCKER (or UPKEEP_PODMAN), else the first on the PATH that can build.
 
     Docker's clients since 23 build through a plug-in (buildx) that may be missing; older ones need none.
     """
     if chosen := os.environ.get(f"UPKEEP_{name.upper()}"):
-        return Client(name, chosen)
+        return CommandLine(name, chosen)
     paths = (Path(folder) / name for folder in os.environ.get("PATH", "").split(os.pathsep) if folder)
-    clients = [Client(name, str(path)) for path in paths if os.access(path, os.X_OK) and path.is_file()]
+    clients = [CommandLine(name, str(path)) for path in paths if os.access(path, os.X_OK) and path.is_file()]
     return next((client for client in clients if _builds(client)), clients[0] if clients else None)
 
 
-def _builds(client: Client) -> bool:
+def _builds(client: CommandLine) -> bool:
     if client.name != "docker":
         return True
     version = re.search(r"version (\d+)", ask(client.path, "--version", timeout_s=20).out)

@@ -17,7 +17,7 @@ from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive
 from upkeep.images.debian import debian, made_reference
-from upkeep.images.docker import Client
+from upkeep.images.docker import CommandLine
 from upkeep.images.environments import code_files
 from upkeep.images.locks import lay_out, wheels
 from upkeep.images.plans import ADDED, EPOCH, ImagePlan, image_for, pinned_base
@@ -34,7 +34,7 @@ class Base(NamedTuple):
     """Its name with what it holds: the pinned digest, or the digests of its layers."""
 
 
-def ensure_base(catalog: Catalog, engine: str, client: Client) -> Base:
+def ensure_base(catalog: Catalog, engine: str, client: CommandLine) -> Base:
     """The base image of an engine, on this machine: the one asked for, or where no registry has it, one made here.
 
     None is made in place of an image that the configuration names, nor for GPUs (they want a compiler in it).
@@ -51,7 +51,7 @@ def ensure_base(catalog: Catalog, engine: str, client: Client) -> Base:
     return Base(reference, f"{reference}#{digest(known['RootFS'])}")
 
 
-def _ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
+def _ensure_base(catalog: Catalog, engine: str, client: CommandLine) -> str:
     reference = pinned_base(catalog, engine)
     if client.inspect(reference) is not None:
         return reference
@@ -82,7 +82,7 @@ def _ensure_base(catalog: Catalog, engine: str, client: Client) -> str:
         return made
 
 
-def make_base_image(client: Client, reference: str) -> None:
+def make_base_image(client: CommandLine, reference: str) -> None:
     """Make a base image of Debian 12 with Python 3.11 by mmdebstrap, for machines that no registry can be reached from.
 
     Raises:
@@ -96,7 +96,7 @@ def make_base_image(client: Client, reference: str) -> None:
             raise UpkeepError("the base image cannot be imported", found=imported.stderr.strip()[-2000:])
 
 
-def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Client, base: Base) -> ImageRecord:
+def ensure_image(catalog: Catalog, method: str | None, engine: str, client: CommandLine, base: Base) -> ImageRecord:
     """Build an image of a method or an engine where it is missing, that of its packages first; returns its record.
 
     Raises:
@@ -107,7 +107,7 @@ def ensure_image(catalog: Catalog, method: str | None, engine: str, client: Clie
     return _ensure(image_for(catalog, method, engine, base.identity), base.reference, client)
 
 
-def _ensure(plan: ImagePlan, base: str, client: Client) -> ImageRecord:
+def _ensure(plan: ImagePlan, base: str, client: CommandLine) -> ImageRecord:
     catalog = plan.catalog
     records = catalog.cache / "images"
     path = records / f"{plan.tag.removeprefix('upkeep/').replace(':', '-')}.{client.name}.json"
@@ -147,7 +147,7 @@ def _text(image_id: object) -> str:
     return f"sha256:{str(image_id).removeprefix('sha256:')}"
 
 
-def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None) -> None:
+def _build(plan: ImagePlan, client: CommandLine, base: str, below: ImageRecord | None) -> None:
     """Assemble the context (hard links, fixed times) and build without network."""
     catalog = plan.catalog
     (catalog.cache / "wheels").mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ def _build(plan: ImagePlan, client: Client, base: str, below: ImageRecord | None
         )
 
 
-def _inventory(catalog: Catalog, client: Client, tag: str, folders: Sequence[str]) -> Inventory:
+def _inventory(catalog: Catalog, client: CommandLine, tag: str, folders: Sequence[str]) -> Inventory:
     """What an image holds: packages, and one hash over all files in these folders."""
     script = (catalog.root / "containers" / "inventory.py").read_text()
     arguments = ("run", "-i", "--rm", "--network", "none", *client.limits, tag, "python", "-")

@@ -22,7 +22,7 @@ import msgspec
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive
-from upkeep.images.apptainer import CONTAINED, Client, overlays
+from upkeep.images.apptainer import CONTAINED, CommandLine, overlays
 from upkeep.images.environments import code_files
 from upkeep.images.locks import lay_out, wheels
 from upkeep.images.plans import ADDED, ImagePlan, image_for
@@ -44,7 +44,7 @@ PYTHON = "/opt/venv/bin/python"
 
 
 def ensure_sif(
-    catalog: Catalog, method: str | None, engine: str, client: Client
+    catalog: Catalog, method: str | None, engine: str, client: CommandLine
 ) -> tuple[ImageRecord, tuple[Path, ...]]:
     """Build the SIF of an image's packages, and the layer of an image on it, where they are missing.
 
@@ -60,7 +60,7 @@ def ensure_sif(
     return _ensure(image_for(catalog, method, engine, base.identity), base, client)
 
 
-def _ensure(plan: ImagePlan, base: Base, client: Client) -> tuple[ImageRecord, tuple[Path, ...]]:
+def _ensure(plan: ImagePlan, base: Base, client: CommandLine) -> tuple[ImageRecord, tuple[Path, ...]]:
     catalog = plan.catalog
     below, files = _ensure(plan.packages, base, client) if plan.packages is not None else (None, ())
     # How a file is squashed is an input of it, too.
@@ -125,7 +125,7 @@ def _file_name(plan: ImagePlan) -> str:
     return plan.tag.removeprefix("upkeep/").replace(":", "-") + (".sif" if plan.packages is None else ".sqsh")
 
 
-def _build_packages(plan: ImagePlan, base: Base, client: Client, target: Path) -> None:
+def _build_packages(plan: ImagePlan, base: Base, client: CommandLine, target: Path) -> None:
     with Scratch() as folder:
         root = folder / "root"
         _check(client.run("build", "--disable-cache", "--sandbox", root, base.source), base.reference)
@@ -139,7 +139,7 @@ def _build_packages(plan: ImagePlan, base: Base, client: Client, target: Path) -
         write_sif(root, target, plan.inputs)
 
 
-def _build_layer(plan: ImagePlan, packages: Path, client: Client, target: Path) -> None:
+def _build_layer(plan: ImagePlan, packages: Path, client: CommandLine, target: Path) -> None:
     with Scratch() as folder:
         root = folder / "root"
         places = {name: root / name[1:] for name in ADDED}
@@ -158,7 +158,7 @@ def _build_layer(plan: ImagePlan, packages: Path, client: Client, target: Path) 
 
 
 def _install(
-    plan: ImagePlan, client: Client, folder: Path, image: Sequence[Path], places: Mapping[str, Path], script: str
+    plan: ImagePlan, client: CommandLine, folder: Path, image: Sequence[Path], places: Mapping[str, Path], script: str
 ) -> None:
     """Run the Dockerfiles' commands in a container without network, with `places` to write to."""
     lay_out(wheels(plan.lock, plan.catalog.cache / "wheels") if plan.lock else {}, folder / "wheels")
@@ -178,7 +178,7 @@ def _check(done: subprocess.CompletedProcess[str], where: object) -> None:
         )
 
 
-def inventory(catalog: Catalog, client: Client, files: Sequence[Path], folders: Sequence[str]) -> Inventory:
+def inventory(catalog: Catalog, client: CommandLine, files: Sequence[Path], folders: Sequence[str]) -> Inventory:
     """What an image holds: packages, and one hash over all files in these folders.
 
     Raises:

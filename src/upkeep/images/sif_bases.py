@@ -12,7 +12,7 @@ from pathlib import Path
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, exclusive, hash_file
-from upkeep.images.apptainer import Client, last_line
+from upkeep.images.apptainer import CommandLine, last_line
 from upkeep.images.debian import debian, made_reference
 from upkeep.images.plans import pinned_base
 from upkeep.images.sif_files import seal, sealed, write_sif
@@ -32,7 +32,7 @@ class Base:
     digest: str
 
 
-def ensure_base_sif(catalog: Catalog, engine: str, client: Client) -> Base:
+def ensure_base_sif(catalog: Catalog, engine: str, client: CommandLine) -> Base:
     """The base image of an engine: what the configuration names (a .sif, a folder, an archive as `docker save` writes
     it, or a name in a registry), else the pinned one of a registry, or where none can be reached, one made here.
 

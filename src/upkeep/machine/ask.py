@@ -18,7 +18,7 @@ ANSWER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Output:
     """What a program said. `problem` is None where it ended with 0, else why there is no good answer."""
 
     out: str
@@ -28,14 +28,14 @@ class Answer:
         return self.problem is None
 
 
-def ask(*command: str, timeout_s: float = 3.0, env: dict[str, str] | None = None) -> Answer:
+def ask(*command: str, timeout_s: float = 3.0, env: dict[str, str] | None = None) -> Output:
     """Run a program without input and return what it prints; it and all that it started is ended after `timeout_s`.
 
     Never raises: a program that is missing, fails, hangs or prints without end gives an answer with a problem.
     """
     name = os.path.basename(command[0])  # noqa: PTH119  a name, maybe without a folder
     if shutil.which(command[0]) is None:
-        return Answer("", f"{name} is not on the PATH")
+        return Output("", f"{name} is not on the PATH")
     try:
         process = subprocess.Popen(
             command,
@@ -46,7 +46,7 @@ def ask(*command: str, timeout_s: float = 3.0, env: dict[str, str] | None = None
             start_new_session=True,
         )
     except OSError as error:
-        return Answer("", f"{name} cannot be started: {error.strerror or error}")
+        return Output("", f"{name} cannot be started: {error.strerror or error}")
     assert process.stdout is not None and process.stderr is not None
     said: dict[int, bytearray] = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     deadline, problem = time.monotonic() + timeout_s, None
@@ -82,4 +82,4 @@ def ask(*command: str, timeout_s: float = 3.0, env: dict[str, str] | None = None
     if problem is None and status:
         lines = (err.strip() or out.strip()).splitlines()
         problem = f"{name}: {lines[-1][:300].removeprefix(f'{name}: ') if lines else f'exit status {status}'}"
-    return Answer(out, problem)
+    return Output(out, problem)

@@ -77,10 +77,12 @@ def _check_cell(path: Path, results: Path | None) -> str:
     if not (dataset / "probes.parquet").is_file():
         text = _check_lines(predictions, Prediction, "predictions")
         return f"{manifest.cell}: {text}; completeness unchecked, for the dataset is not built ({dataset})"
-    from upkeep.execution.rounds import Corpus
+    from upkeep.execution.rounds import BuiltDataset
 
     inputs.verify_dataset(dataset)
-    index = check_file(predictions, Prediction, Corpus.read(dataset).after(manifest.cutoff).answers(manifest.trials))
+    index = check_file(
+        predictions, Prediction, BuiltDataset.read(dataset).after(manifest.cutoff).answers(manifest.trials)
+    )
     index.require_complete()
     if (found := sum(manifest.outcomes.values())) != index.lines or manifest.predictions != index.lines:
         raise UpkeepError(

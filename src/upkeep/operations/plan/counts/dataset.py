@@ -11,7 +11,7 @@ from upkeep import inputs
 from upkeep.catalog import Catalog
 from upkeep.contract import MethodCard, Round
 from upkeep.errors import UpkeepError
-from upkeep.execution.rounds import Corpus, answering
+from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import plan_dataset
 from upkeep.layout import Layout
 from upkeep.operations.plan.counts.sample import Interval, Sample, sample
@@ -38,8 +38,8 @@ class CountedDataset:
         self.card = card
 
     @functools.cached_property
-    def corpus(self) -> Corpus:
-        return Corpus.read(self.folder)
+    def corpus(self) -> BuiltDataset:
+        return BuiltDataset.read(self.folder)
 
     @functools.cached_property
     def arrived(self) -> list[int]:
