@@ -56,7 +56,8 @@ def number(text: str) -> float:
         ("rescoring", ["--cells", "3"], 1, (0, 1, 2, 3)),
         ("claims", ["--papers", "evowiki"], 1, (1, 2, 3, 5)),
         ("intervals", ["--studies", "20", "--questions", "30"], 10, (1, 2, 4)),
-        ("record", ["--replies", "2000", "--probes", "20", "--intervals", "4"], 1, (0, 2, 4)),
+        ("record", ["--replies", "2000"], 1, (0, 2, 4)),
+        ("replay", ["--intervals", "2", "--questions", "8"], 2, (1, 2, 3, 4, 6)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
         ("prefix", [*PREFIX, "the suite's order", "random order"], 2, (1, 2, 3, 4)),
         pytest.param(

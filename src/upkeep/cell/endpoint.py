@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """As `lockstep.call_seed` makes them."""
-HEAD = 8
-"""Bytes of a frame's length."""
 MESSAGE_TOKENS = 16
 """What a chat template adds to a message at most, by estimate."""
 
@@ -123,7 +121,7 @@ class EndpointRefused(RuntimeError):
 def frame(message: object) -> bytes:
     """A message as it is sent."""
     data = msgspec.msgpack.encode(message)
-    return len(data).to_bytes(HEAD, "big") + data
+    return len(data).to_bytes(wire.HEAD, "big") + data
 
 
 async def receive(reader: asyncio.StreamReader, kind: type[T], limit: int = wire.MAX_FRAME) -> T | None:
@@ -137,7 +135,7 @@ async def receive(reader: asyncio.StreamReader, kind: type[T], limit: int = wire
         OSError: the connection is lost.
     """
     try:
-        head = await reader.readexactly(HEAD)
+        head = await reader.readexactly(wire.HEAD)
     except asyncio.IncompleteReadError as torn:
         if torn.partial:
             raise wire.Breach("a torn frame") from None
@@ -195,7 +193,7 @@ class Endpoint:
         number = next(self._numbers)
         said, about = wire.said(messages)
         question = frame(Ask(number, said, sampling, seed, about, more))  # type: ignore[arg-type]
-        msgspec.msgpack.decode(question[HEAD:], type=Ask)
+        msgspec.msgpack.decode(question[wire.HEAD :], type=Ask)
         answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
         self._open[number] = answer
         try:

@@ -26,6 +26,7 @@ from upkeep.cell.tokens import Scorable, TokenPrompt
 T = TypeVar("T")
 
 _ANSWERS: Any = wire.Answer | wire.Refused | wire.Died
+_BESIDE = tuple[list[wire.About], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +87,14 @@ class RemoteTokens:
         self._prompt = functools.lru_cache(maxsize=16)(self._prompt_uncached)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> TokenPrompt:
-        return self._prompt(msgspec.msgpack.encode(wire.Chat(0, *wire.said(messages), list(tools))))
+        said, about = wire.said(messages)
+        texts = tuple((role, tuple(parts)) for role, parts in said)  # of long ones no copy is made
+        return self._prompt(texts, msgspec.msgpack.encode((about, tools)))
 
-    def _prompt_uncached(self, content: bytes) -> TokenPrompt:
+    def _prompt_uncached(self, texts: tuple[tuple[str, tuple[str, ...]], ...], beside: bytes) -> TokenPrompt:
         key = next(self._keys)
-        question = msgspec.structs.replace(msgspec.msgpack.decode(content, type=wire.Chat), key=key)
+        about, tools = msgspec.msgpack.decode(beside, type=_BESIDE)
+        question = wire.Chat(key, [(role, list(parts)) for role, parts in texts], about, tools)
         return self._held(key, self._connection.ask(question, int))
 
     def scorable(self, prompt: str | Sequence[Message], continuation: str) -> Scorable:

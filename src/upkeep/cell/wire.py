@@ -18,6 +18,8 @@ from upkeep.contract import Count, Positive, Sampling
 
 T = TypeVar("T")
 
+HEAD = 8
+"""Bytes of a frame before its message: its length."""
 MAX_FRAME = 256 * 2**20
 """Bytes; a longer frame is refused before it is read. The longest prompts have a few megabytes."""
 MAX_STOPS = 16
@@ -235,14 +237,19 @@ def said(messages: Sequence[interface.Message]) -> tuple[list[tuple[str, list[st
     return [(m["role"], list(m["parts"])) for m in messages], about
 
 
+_ENCODER = msgspec.msgpack.Encoder()
+
+
 def send(connection: socket.socket, message: object) -> None:
     """Write one frame.
 
     Raises:
         OSError: the other side is gone.
     """
-    frame = msgspec.msgpack.encode(message)
-    connection.sendall(len(frame).to_bytes(8, "big") + frame)
+    frame = bytearray(HEAD)
+    _ENCODER.encode_into(message, frame, HEAD)
+    frame[:HEAD] = (len(frame) - HEAD).to_bytes(HEAD, "big")
+    connection.sendall(frame)
 
 
 def receive(connection: socket.socket, kind: type[T]) -> T:
@@ -252,7 +259,7 @@ def receive(connection: socket.socket, kind: type[T]) -> T:
         EOFError: the other side has closed the connection.
         Breach: a frame that is too long, or no message of this kind.
     """
-    size = int.from_bytes(_exactly(connection, 8), "big")
+    size = int.from_bytes(_exactly(connection, HEAD), "big")
     if size > MAX_FRAME:
         raise Breach(f"a frame of {size:,} bytes; at most {MAX_FRAME:,} are read")
     try:
