@@ -64,6 +64,7 @@ def number(text: str) -> float:
             "prefix", [*PREFIX, "no prefix cache", "--engine", "vllm"], 1, (1, 2, 3, 4), marks=pytest.mark.vllm
         ),
         ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1", "--questions", "4"], 2, (0, 2, 3)),
+        ("starts", ["--runtime", "process", "--repeats", "1"], 3, (2, 3, 4)),
         pytest.param(
             "chat",
             ["--models", "tiny", "--intervals", "4", "--questions", "8", "--chunk-tokens", "250"],

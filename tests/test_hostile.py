@@ -250,7 +250,7 @@ def test_every_attack_is_tried() -> None:
 
 TRIED = {
     "docker": CASES,
-    "podman": TOGETHER,  # in one container: how a cell is bounded and what it writes is looked at on the host
+    "podman": TOGETHER,  # in one container; what a cell writes is looked at on the host, whatever its engine
     "apptainer": CASES,
     "process": [attack for attack, case in CASES.items() if case.process != "not tried"],
 }
