@@ -193,6 +193,7 @@ LONGEST = (
     "test_apptainer",
     "test_replay",
     "test_trained_models",
+    "test_sets_by_slice",
     "test_run",
     "test_folders_alone",
     "test_plan",
