@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -280,7 +281,8 @@ def test_a_folder_of_weights_takes_the_place_of_the_suites_model(
     spec = catalog.model(name)
     assert (spec.context_length, spec.engine, spec.dtype, spec.gpus) == (512, "transformers", "float32", 0)
     cells = catalog.cells(catalog.suite("mini"))
-    assert [replace(c, model=c.model.replace("pico", name)) for c in before] == cells
+    # Of its two presets, one: what samples and what is greedy is the user's own, once.
+    assert list(dict.fromkeys(replace(c, model=re.sub("pico(-sampled)?", name, c.model)) for c in before)) == cells
     trained = f"{name}+sft.lora_tiny"  # on the dataset that is asked about, and on another one
     assert {c.model for c in cells} == {"none", name, trained, f"{trained}@oaks_babi_mini"}
 

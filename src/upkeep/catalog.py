@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upkeep import families
+from upkeep import choices, families
 from upkeep.configuration import read_config
 from upkeep.contract import (
     CellChoice,
@@ -294,6 +294,7 @@ class Catalog:
             for paper in suite.papers:
                 if paper not in self.papers:
                     raise unknown("paper", paper, self.papers, f"no papers/{paper}/tables.yaml")
+            choices.require_one_number(suite, self.method)
             return list(dict.fromkeys(cell for choice in suite.cells for cell in self.cells_of(choice)))
         except UpkeepError as error:
             if error.where is not None:
@@ -305,15 +306,15 @@ class Catalog:
 
     def cells_of(self, choice: CellChoice) -> Iterator[Cell]:
         """The cells of one choice of a suite, checked, in its order; raises as `check`."""
-        for dataset in choice.datasets:
-            for method_and_variant in choice.methods:
-                method, _, variant = method_and_variant.partition("/")
-                card = self.method(method)
-                for v in [variant] if variant else card.variants:
-                    for model in self._models(choice, card) if card.model else ["none"]:
-                        cell = Cell(dataset, method, v, model)
-                        self.check(cell)
-                        yield cell
+        for cell in choices.each(choice, self.method, self._models):
+            self.check(cell)
+            yield cell
+
+    def trials(self, cell: Cell, suite: Suite) -> int:
+        """How often each probe of a cell is asked: as the suite's choices have it, the largest number where one model
+        takes the place of several; of a cell that it has not, as the suite itself says."""
+        of = [choice for choice in suite.cells if choices.has(choice, cell, self.method, self._models)]
+        return max((choices.asked_by(choice, suite) for choice in of), default=suite.trials)
 
     def _models(self, choice: CellChoice, method: MethodCard) -> Iterable[str]:
         """The models of a choice; where one takes their place, that one, trained as they are. What is behind an

@@ -169,7 +169,7 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         writer_spec=catalog.spec(asked["writer"]) if "writer" in asked else None,
         embedder_spec=catalog.model(asked["embedder"]) if "embedder" in asked else None,
         engine=engine_settings(catalog, job, job.model),
-        trials=1 if training else suite.trials,
+        trials=1 if isinstance(job, Training) else catalog.trials(job, suite),
         seed=suite.seed,
         chunk_tokens=chunk_tokens,
         prompt=_prompt(catalog, job.dataset),
@@ -268,6 +268,8 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     return digest(parts), parts
 
 
+BY_SUITE = ("seed", "trials")
+"""The parts of an identity that a suite decides, and no card, code or data."""
 READ = {
     "documents": ("documents", "probes", "examples"),
     "evidence": ("documents", "probes", "examples", "evidence"),

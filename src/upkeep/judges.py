@@ -23,19 +23,36 @@ def judges_by_cell(catalog: Catalog, suite: Suite) -> dict[Cell, list[str]]:
         UpkeepError: one is not there, or generates no text.
     """
     found: dict[Cell, list[str]] = {}
-    chosen = catalog.config.judge
-    nobody = not suite.judges and not any(choice.judges for choice in suite.cells)
     for choice in suite.cells:
-        named = suite.judges if choice.judges is None else choice.judges
-        if chosen is not None and (named or nobody):
-            named = [] if chosen == NOBODY else [chosen]
+        named = _named(catalog, suite, suite.judges if choice.judges is None else choice.judges)
         for cell in catalog.cells_of(choice):
             judges = found.setdefault(cell, [])
-            judges += [judge for judge in dict.fromkeys(named) if judge not in judges]
-    for judge in each_of(found):
+            judges += [judge for judge in named if judge not in judges]
+    _require_generators(catalog, each_of(found))
+    return found
+
+
+def judges_beside(catalog: Catalog, suite: Suite) -> list[str]:
+    """The models that judge cells which are not of a suite, where it is asked to: those that it names for all of its
+    own; raises as `judges_by_cell`."""
+    found = _named(catalog, suite, suite.judges)
+    _require_generators(catalog, found)
+    return found
+
+
+def _named(catalog: Catalog, suite: Suite, named: list[str]) -> list[str]:
+    """These judges, or what the user has in their place."""
+    chosen = catalog.config.judge
+    nobody = not suite.judges and not any(choice.judges for choice in suite.cells)
+    if chosen is not None and (named or nobody):
+        return [] if chosen == NOBODY else [chosen]
+    return list(dict.fromkeys(named))
+
+
+def _require_generators(catalog: Catalog, judges: Iterable[str]) -> None:
+    for judge in judges:
         if (role := catalog.model(judge).role) != "generator":
             raise UpkeepError(f"{judge!r} is an {role}", where="judges", expected="a model that generates text")
-    return found
 
 
 def judges_of(catalog: Catalog, suite: Suite) -> list[str]:

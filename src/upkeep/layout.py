@@ -44,6 +44,11 @@ class Layout:
         """Published folder: predictions.jsonl, measured.parquet, manifest.json."""
         return self.results / "cells" / str(cell)
 
+    def cells_of(self, dataset: str) -> list[Cell]:
+        """The cells of a dataset that anything is published of, in order of name."""
+        found = (self.results / "cells" / dataset).glob("*/*/*/manifest.json")
+        return sorted(Cell(dataset, *path.parent.parts[-3:]) for path in found)
+
     def work(self, kind: str, name: object) -> Path:
         """Folder of an attempt under way; `kind` is cells or trained."""
         return self.results / "work" / kind / str(name)
@@ -80,6 +85,10 @@ class Layout:
     def judged(self, judge: str, cell: Cell | str) -> Path:
         """What a judge said of a cell's responses; beside it what that was made of, `judged.json`."""
         return self.results / "judged" / judge / str(cell) / "verdicts.parquet"
+
+    def judges_of(self, cell: Cell | str) -> list[str]:
+        """Who has said anything of a cell's responses, in order of name."""
+        return sorted(path.name for path in (self.results / "judged").glob("*") if (path / str(cell)).is_dir())
 
     def judging(self, judge: str, suite: str) -> Path:
         """Which cells of a suite a judge has judged."""

@@ -19,8 +19,8 @@ from upkeep.contract import (
     Prediction,
 )
 from upkeep.errors import UpkeepError
-from upkeep.files import open_regular
-from upkeep.identity import identity, plan_dataset
+from upkeep.files import digest, open_regular
+from upkeep.identity import BY_SUITE, identity, plan_dataset
 from upkeep.integrity import Damaged, Missing, Stale, verified_once, verify_folder
 from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
@@ -38,9 +38,12 @@ def command_of(job: Job) -> str:
 
 
 @verified_once
-def read_published(catalog: Catalog, job: Job) -> Manifest:
+def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Manifest:
     """The manifest of a published job, after checking all that its numbers rest on: its seal, its files, its name, and
     that it was made of what is there now.
+
+    Args:
+        as_asked: it may have been asked by another suite: by its seed, as often as that one says.
 
     Raises:
         Missing: it is not published, or an input is not there.
@@ -55,8 +58,12 @@ def read_published(catalog: Catalog, job: Job) -> Manifest:
         )
     require_fresh(catalog, job)
     current, parts = identity(catalog, job)
+    old = manifest.identity_parts
+    asked = {name: old[name] for name in BY_SUITE if name in old and old[name] != parts.get(name)}
+    if as_asked and asked:
+        parts |= asked
+        current = digest(parts)
     if manifest.identity != current:
-        old = manifest.identity_parts
         raise Stale(
             "stale: made with other code, data or settings; run it again"
             if isinstance(job, Cell)
@@ -116,9 +123,9 @@ class Standing:
     """Why one that is published does not; with neither, it has not been run."""
 
 
-def standing(catalog: Catalog, job: Job) -> Standing:
-    """How a job stands. Nothing that lies under the results raises."""
+def standing(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Standing:
+    """How a job stands (`as_asked` as of `read_published`). Nothing that lies under the results raises."""
     try:
-        return Standing(read_published(catalog, job), None)
+        return Standing(read_published(catalog, job, as_asked=as_asked), None)
     except UpkeepError as error:
         return Standing(None, error if os.path.lexists(folder_of(catalog, job)) else None)

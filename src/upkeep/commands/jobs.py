@@ -16,6 +16,7 @@ from upkeep.model_cards import RECIPE
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import Manifest
+    from upkeep.jobs import Job
 
 
 MOSTLY_FAILED = 3
@@ -31,10 +32,35 @@ def cell(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
+    _prepare(catalog, cell)
     with continued(traces(catalog, cell)):
         manifest = run_cell(catalog, cell, force=arguments.force)
     print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
     return failures(catalog, [manifest])
+
+
+def _prepare(catalog: Catalog, job: Job) -> None:
+    """Make what a job lacks, as a run of its suite would: its dataset, its models' weights, and those that are trained
+    for it. What is there, of whatever, is left to the job to look at."""
+    from upkeep.building.build import build_dataset
+    from upkeep.execution.fetch import fetch
+    from upkeep.execution.supervise import run_cell
+    from upkeep.jobs import Cell
+    from upkeep.layout import Layout
+
+    layout = Layout(catalog.results)
+    if not (layout.dataset(job.dataset) / "card.json").exists():
+        print(f"dataset {job.dataset}: it is built first", flush=True)
+        build_dataset(catalog, job.dataset, layout.dataset(job.dataset))
+    asked = list(catalog.asked(job).values())
+    for model in asked if isinstance(job, Cell) or job.model == "none" else [job.model, *asked]:
+        if (training := catalog.made_by(model, job.dataset)) is not None:
+            if not (layout.trained(training) / "manifest.json").exists():
+                print(f"training {training}: it is done first", flush=True)
+                _prepare(catalog, training)
+                run_cell(catalog, training)
+        elif not layout.weights_record(model).exists():
+            fetch(catalog, model)
 
 
 def batch(arguments: argparse.Namespace) -> int:

@@ -135,7 +135,8 @@ def listing(arguments: argparse.Namespace) -> int:
             rows = [(s, catalog.suite(s).summary, "") for s in catalog.suites]
         case _:
             suite = catalog.suite(arguments.suite or catalog.config.suite)
-            rows = [(str(cell), "", "") for cell in catalog.cells(suite)]
+            cells = [(str(cell), catalog.trials(cell, suite)) for cell in catalog.cells(suite)]
+            rows = [(cell, "", f"{trials} trials" if trials > 1 else "") for cell, trials in cells]
     width = max((len(row[0]) for row in rows), default=0)
     for name, summary, more in rows:
         print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())

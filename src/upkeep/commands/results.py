@@ -40,20 +40,21 @@ def score(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     scores = score_suite(catalog, arguments.suite or catalog.config.suite)
     tell_alike(scores)
-    cells = scores.table["cell"].unique().to_list()
-    print(f"{len(scores.table):,} scores of {len([cell for cell in cells if cell])} cells")
+    beside = scores.table["cell"].n_unique() - (own := scores.own["cell"].n_unique()) - ("" in scores.table["cell"])
+    more = f" and {beside} beside the suite's" if beside else ""
+    print(f"{len(scores.table):,} scores of {own} cells{more}")
     return 0
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`./upkeep report`."""
-    from upkeep.grading.scores import read_scores
+    """`./upkeep report`: of the scores as things are now."""
+    from upkeep.grading.scores import scores_now
     from upkeep.layout import Layout
     from upkeep.report.page import render
 
     catalog = catalog_of(arguments)
     out = Layout(catalog.results).report
-    tell_edits(render(catalog, read_scores(catalog, arguments.suite or catalog.config.suite), out))
+    tell_edits(render(catalog, scores_now(catalog, arguments.suite or catalog.config.suite), out))
     print(out)
     return 0
 

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         scores = read_scores(catalog, name)
         if _stamp(Layout(catalog.results).report) == before:
             print("nothing to do: every cell is complete and up to date")
-    print(summary(scores.table))
+    print(summary(scores.own))
     if finished == 0:
         tell_refused(scores)
     tell_alike(scores)

@@ -18,6 +18,8 @@ class CellChoice(Record, frozen=True, kw_only=True):
     asked, `MODEL+METHOD.VARIANT@DATASET` or `...@DATASET.SET` out of that one."""
     judges: list[str] | None = None
     """Models that judge the responses of these; null for those of the suite."""
+    trials: Positive | None = None
+    """How often each probe of these is asked; null for as often as the suite says."""
 
 
 class Suite(Record, frozen=True, kw_only=True):
@@ -29,6 +31,7 @@ class Suite(Record, frozen=True, kw_only=True):
     cells: list[CellChoice]
     seed: Count = 0
     trials: Positive = 1
+    """How often each probe is asked, where a choice of cells does not say it; and of cells that no choice has."""
     judges: list[str] = []
     """Models that judge responses, each by itself, where a dataset's paper has responses judged; a choice of cells may
     say otherwise."""

@@ -48,8 +48,8 @@ class Judging:
 def work(basis: Basis) -> list[Judging]:
     """What each judge of a suite did, by dataset."""
     found: dict[tuple[str, str], list[Judged]] = {}
-    for cell, said in basis.judged.items():
-        for judge, one in said.items():
+    for cell in basis.cells:
+        for judge, one in basis.judged[cell].items():
             if isinstance(one, Judged):
                 found.setdefault((cell.dataset, judge), []).append(one)
     return [
@@ -61,8 +61,9 @@ def work(basis: Basis) -> list[Judging]:
 def agreements(basis: Basis) -> Iterator[Agreement]:
     """Each two judges of a suite on each dataset that both judged; what an answer key's words say is one of them."""
     counts: dict[tuple[str, str, str], dict[tuple[str, str], int]] = {}
-    for cell, said in basis.judged.items():
-        verdicts = {judge: _meanings(one.rows) for judge, one in said.items() if isinstance(one, Judged)}
+    for cell in basis.cells:
+        said = basis.judged[cell].items()
+        verdicts = {judge: _meanings(one.rows) for judge, one in said if isinstance(one, Judged)}
         if verdicts:
             verdicts = {WORDS: _of_words(basis, cell)} | verdicts
         for first, second in itertools.combinations(verdicts, 2):

@@ -42,8 +42,8 @@ def sums(scores: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def joined(catalog: Catalog, papers: Iterable[str], read: Read) -> list[str]:
-    """The names of several datasets together that the published numbers of these papers have.
+def printed_names(catalog: Catalog, papers: Iterable[str], read: Read) -> set[str]:
+    """The names of datasets that the published numbers of these papers have; of several together joined by `+`.
 
     Args:
         read: as in `card_numbers.places`.
@@ -52,4 +52,9 @@ def joined(catalog: Catalog, papers: Iterable[str], read: Read) -> list[str]:
         UpkeepError: their files cannot be read.
     """
     files = [file for paper in papers for file in sorted((catalog.root / "papers" / paper / "reference").glob("*.csv"))]
-    return sorted({name for file in files for name in read(file)["dataset"] if "+" in name})
+    return {name for file in files for name in read(file)["dataset"]}
+
+
+def joined(catalog: Catalog, papers: Iterable[str], read: Read) -> list[str]:
+    """Of `printed_names`, those of several datasets together."""
+    return sorted(name for name in printed_names(catalog, papers, read) if "+" in name)

@@ -53,7 +53,7 @@ class Scores:
     """The scores of a suite."""
 
     table: pl.DataFrame
-    """SCORE_SCHEMA, in the order of the suite's cells."""
+    """SCORE_SCHEMA, in the order of the suite's cells; after those of a dataset, others on it (`Basis.beside`)."""
     basis: Basis
     refused: Mapping[str, str]
     """Cells and datasets that are there and do not count, with the reason of each."""
@@ -61,6 +61,11 @@ class Scores:
     """Cell -> metric -> why it has no score, where that is for want of a second cell."""
     resampled: Mapping[str, Fingerprint]
     """Cell -> the file of its scores on resamples of the questions."""
+
+    @property
+    def own(self) -> pl.DataFrame:
+        """Of the table, the scores of the suite's own cells."""
+        return self.table.filter(pl.col("cell").is_in([str(cell) for cell in self.basis.cells]))
 
     def resamples(self, cell: str) -> Floats:
         """A cell's scores on resamples of its dataset's questions: (its rows in `table`, RESAMPLES).
@@ -156,7 +161,7 @@ class _Work:
             self.refused[name] = error
             return
         self.parts.append(rows)
-        for cell, found in self.basis.cells.items():
+        for cell, found in self.basis.all.items():
             if cell.dataset == name and found.manifest is not None:
                 try:
                     self._score(cell, found.manifest, family)
@@ -199,7 +204,7 @@ class _Work:
         return Draws(dataset, self._key(dataset).probes["question_id"].unique())
 
     def _graded(self, cell: Cell) -> Graded:
-        manifest = self.basis.cells[cell].manifest
+        manifest = self.basis.all[cell].manifest
         assert manifest is not None
         return graded(self.basis.catalog, cell, manifest, self._key(cell.dataset).after(manifest.cutoff))
 
@@ -265,6 +270,19 @@ class _Kept:
         except (KeyError, Damaged):  # it follows from what is there
             return False
         return True
+
+
+def scores_now(catalog: Catalog, suite: str) -> Scores:
+    """The scores of a suite as things are now: those that were written, or, where something has changed since or none
+    were, such as `score_suite` writes.
+
+    Raises:
+        Damaged: as `read_scores`.
+    """
+    try:
+        return read_scores(catalog, suite)
+    except (Missing, Stale):
+        return score_suite(catalog, suite)
 
 
 def read_scores(catalog: Catalog, suite: str) -> Scores:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from upkeep.catalog import Catalog
 from upkeep.contract import Sealed, Sha256
+from upkeep.grading.basis import Basis
 from upkeep.grading.judged import has_say
 from upkeep.integrity import write_sealed
-from upkeep.judges import judges_by_cell
+from upkeep.judges import judges_beside, judges_by_cell
 from upkeep.judging.judge import Judge
 from upkeep.layout import Layout
-from upkeep.published import standing
 
 
 class JudgingRecord(Sealed, frozen=True, kw_only=True):
@@ -22,7 +22,8 @@ class JudgingRecord(Sealed, frozen=True, kw_only=True):
 
 
 def judge_suite(catalog: Catalog, suite: str, judge: str) -> Iterator[str]:
-    """Have a model judge every cell of a suite that counts and of which it has something to say; a line for each.
+    """Have a model judge every cell of a suite that counts and of which it has something to say, and those beside it
+    that do; a line for each.
 
     Cells that have not been run are left out: the same command judges them later.
 
@@ -31,7 +32,10 @@ def judge_suite(catalog: Catalog, suite: str, judge: str) -> Iterator[str]:
     """
     by_cell = judges_by_cell(catalog, catalog.suite(suite))
     own = [cell for cell, judges in by_cell.items() if judge in judges and has_say(catalog, cell, judge)]
-    cells = {cell: standing(catalog, cell).manifest for cell in own}
+    basis = Basis(catalog, suite)
+    cells = {cell: basis.cells[cell].manifest for cell in own}
+    if judge in judges_beside(catalog, catalog.suite(suite)):
+        cells |= {cell: one.manifest for cell, one in basis.beside.items() if has_say(catalog, cell, judge)}
     done: dict[str, str] = {}
     with Judge(catalog, judge, suite) as judging:
         for cell, manifest in cells.items():

@@ -118,6 +118,7 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
         suite_name,
         suite_scores.basis.unjudged,
         Printed.of(itertools.chain.from_iterable(references.values())),
+        suite_scores.basis.wanted(suite_scores.lacking),
     )
     papers = [
         _paper(catalog, paper, spec, suite_scores, waiting, Printed.of(references[paper]))
@@ -140,7 +141,8 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             failures=Counter(row.state for row in rows if row.state not in ("complete", NOT_RUN)).most_common(),
             error_kinds=_error_kinds(layout, rows),
             controls=controls(cells, scores),
-            overview=overview(scores),
+            overview=overview(suite_scores.own),
+            beside=[(str(cell), _link(layout, str(cell), out)) for cell in suite_scores.basis.beside],
             papers=papers,
             judging=work(suite_scores.basis),
             agreements=list(agreements(suite_scores.basis)),
@@ -169,7 +171,7 @@ def _paper(
 ) -> Paper:
     """Write a paper's tables and figures; what the page shows of it."""
     layout, folder = Layout(catalog.results), catalog.root / "papers" / paper
-    table, cells = suite_scores.table, suite_scores.basis.cells
+    table, cells = suite_scores.table, suite_scores.basis.all
     scores = as_printed(best_of(table, spec.best, spec.judge) if spec.best else table, spec.called)
     more, gaps = _beyond(catalog, cells, known, spec)
     own = _of_paper(catalog, paper, known, scores)

@@ -13,6 +13,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard
 from upkeep.errors import UpkeepError
 from upkeep.execution.status import read as status_of
+from upkeep.grading.judged import has_say
 from upkeep.grading.metric_families import family_of
 from upkeep.grading.score import SCORE_SCHEMA, identify, printed_as, stand_in
 from upkeep.grading.settings import Pairs, as_rows
@@ -91,6 +92,7 @@ def pending(
     suite: str = "",
     unjudged: Mapping[Cell, Mapping[str, str]] | None = None,
     printed: Printed | None = None,
+    wanted: Mapping[Cell, Cell] | None = None,
 ) -> pl.DataFrame:
     """The cells that have no scores, or not all, with the reason of each (PENDING_SCHEMA).
 
@@ -101,6 +103,7 @@ def pending(
         suite: whose cells they are; where it is said, the command is the one that runs it.
         unjudged: cell -> judge that has not judged it -> why.
         printed: what the published numbers are called.
+        wanted: cell -> the one of no suite that it lacks beside it.
     """
     scored = set(scores["cell"])
     rows: list[dict[str, object]] = []
@@ -109,6 +112,8 @@ def pending(
         if str(cell) not in scored:
             reasons = {"": _reason(catalog, cell, refused.get(str(cell)) or refused.get(cell.dataset))}
         command = f"./upkeep run {suite}" if suite else command_of(cell)
+        if (other := (wanted or {}).get(cell)) is not None and str(cell) in scored:
+            command = f"{command_of(other)} --suite {suite}" if suite else command_of(other)
         card, known = datasets.get(cell.dataset), printed or Printed()
         rows += _rows(catalog, cell, reasons, command, card, known)
         for judge, reason in (unjudged or {}).get(cell, {}).items():
@@ -214,9 +219,20 @@ def beyond(
     suites = {cell: name for name in sorted(catalog.suites, reverse=True) for cell in _cells_of(catalog, name)}
     rows: list[dict[str, object]] = []
     for cell in sorted(found, key=lambda cell: cell not in suites):  # stable: a method's first variant stays first
-        command = f"./upkeep run {suites[cell]}" if cell in suites else command_of(cell)
+        command = f"./upkeep run {suites[cell]}" if cell in suites else _by_itself(catalog, cell)
         rows += _rows(catalog, cell, {"": NOT_RUN}, command, None, printed)
     return pl.DataFrame(rows, schema=PENDING_SCHEMA), gaps
+
+
+def _by_itself(catalog: Catalog, cell: Cell) -> str:
+    """The commands that give the scores of a cell of no suite: it is asked as often as its paper has cells asked, and
+    judged by whom it has judge."""
+    paper, often, judge = catalog.dataset(cell.dataset).paper, "", ""
+    with contextlib.suppress(UpkeepError):  # a suite that names what there is not says nothing
+        suite = catalog.suite(paper)
+        often = f" --suite {paper}" if catalog.trials(cell, suite) > 1 else ""
+        judge = f" && ./upkeep judge {paper}" if any(has_say(catalog, cell, one) for one in suite.judges) else ""
+    return f"{command_of(cell)}{often}{judge}"
 
 
 def _own_names(triple: Triple, called: Sequence[Called]) -> list[Triple]:

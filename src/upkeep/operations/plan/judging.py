@@ -40,7 +40,7 @@ def judgings(catalog: Catalog, suite: str, assumed: Assumed) -> dict[tuple[str, 
             if has_say(catalog, cell, judge) and cell.method not in UNASKED:
                 cells.setdefault((judge, cell.dataset), []).append(cell)
     return {
-        (judge, dataset): _tally(catalog, judge, dataset, len(of) * chosen.trials, assumed)
+        (judge, dataset): _tally(catalog, judge, dataset, sum(catalog.trials(cell, chosen) for cell in of), assumed)
         for (judge, dataset), of in cells.items()
     }
 
