@@ -241,7 +241,7 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             spread = {"se": one.se, "low": one.low, "high": one.high}
             rows.append(
                 {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
-                | {"n": len(counted), "questions": counted["question_id"].n_unique()}
+                | {"n": len(counted), "questions": len(parts)}
             )
             values.append(drawn[metric])
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
