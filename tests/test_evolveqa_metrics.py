@@ -11,7 +11,10 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
+from upkeep.grading.judged import decided_by_judges
+from upkeep.grading.judgements import judgements_of
 from upkeep.grading.measuring import measured
 from upkeep.grading.metric_families import read_family
 from upkeep.grading.metrics import GRADED_SCHEMA
@@ -194,3 +197,15 @@ def test_an_item_that_is_asked_often_counts_as_one_question() -> None:
         len(items)
     ]
     assert (found["questions"] <= len(items)).all()
+
+
+def test_a_judge_decides_the_share_of_incorrect_open_answers_too_and_none_of_choices() -> None:
+    """One who finds every answer right leaves as few incorrect ones as one who finds every answer outdated."""
+    rows = world(random.Random(5), "2025-01-01")
+    decided = decided_by_judges(FAMILY, graded(rows), 0, judgements_of(Catalog(ROOT), "evolveqa_aws"))
+    rates = ("accuracy", "outdated_rate", "incorrect_rate")
+    assert {(subset, name) for subset, name, _ in decided if subset == "open_ended"} == {
+        *(("open_ended", rate) for rate in rates),
+        ("open_ended", "mcq_correct_given_outdated"),
+    }
+    assert not {name for subset, name, _ in decided if subset in ("mcq", "verifiable")}

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -19,11 +18,10 @@ from conftest import ROOT
 from test_tables import NO_SCORES, NOTHING_WAITS, frame, score
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.grading.resampling import RESAMPLES
-from upkeep.grading.score import SCORE_SCHEMA, identify
+from upkeep.grading.score import identify
 from upkeep.grading.settings import as_rows, printed
 from upkeep.jobs import Cell
-from upkeep.report import claims, specs, tables, verdicts
+from upkeep.report import specs, tables
 from upkeep.report.fields import as_printed
 from upkeep.report.latex import to_latex
 from upkeep.report.specs import Called, TableSpec, read_paper
@@ -104,15 +102,6 @@ def test_rows_stand_in_the_papers_order(paper: str, name: str) -> None:
 # ------------------------------------------------------------------ what our scores are called
 
 
-BY_METRICS = {"evolveqa"}
-"""Papers whose rows are told apart by settings that only their metrics know (tests/test_evolveqa_metrics.py)."""
-SUITES = [paper for paper in sorted(PAPERS.keys() - BY_METRICS) if (ROOT / "papers" / paper / "suite.yaml").is_file()]
-BESIDE = {"oaks": {"closed_book", "oracle"}}
-"""Methods of a paper's suite that it has no numbers of: what is known without context, and with all that is needed."""
-DRAWN = {"prelude": {"prelude_human_study"}}
-"""Datasets of a paper's suite that figures without numbers are drawn of, and no table."""
-
-
 def made_up(cell: Cell, paper: str) -> list[dict[str, Any]]:
     """Scores of a cell for whatever its paper prints of its dataset, each with another value."""
     identity = identify(Catalog(ROOT), cell, None)
@@ -131,80 +120,6 @@ def made_up(cell: Cell, paper: str) -> list[dict[str, Any]]:
         for n, (dataset, subset, metric) in enumerate(sorted(kinds))
         if dataset == identity.dataset or dataset.startswith(f"{identity.dataset}_")
     ]
-
-
-def _called(catalog: Catalog, cell: Cell) -> tuple[object, ...]:
-    """What tables call a method on a dataset: learning rates, of which they show the best, are no part of it."""
-    identity = identify(catalog, cell, None)
-    return (
-        identity.dataset_id,
-        identity.method,
-        identity.model,
-        dict(identity.setting).get("adapter"),
-        cell.model.partition("@")[2],
-    )
-
-
-@pytest.mark.parametrize("paper", SUITES)
-def test_each_method_of_a_papers_suite_fills_what_the_paper_prints_of_it(paper: str) -> None:
-    """By some variant. Where our scores are the paper's numbers, the claims that they reach come out as on these."""
-    catalog = Catalog(ROOT)
-    cells = [cell for cell in catalog.cells(catalog.suite(paper)) if cell.model != "none"]
-    rows = [row for cell in cells for row in made_up(cell, paper)]
-    filled: dict[str, dict[float, str]] = {}
-    for spec in PAPERS[paper].tables:
-        built = of_paper(paper, spec.id, pl.DataFrame(rows, schema=SCORE_SCHEMA))
-        for row in built.rows:
-            for number in row.numbers:
-                if number.published and number.cell:
-                    assert number.own is not None
-                    filled.setdefault(number.cell, {})[number.own] = number.published
-                    model = dict(zip(spec.rows, row.key, strict=True)).get("model", "")
-                    assert not model or model == catalog.spec(Cell.parse(number.cell).model).label, row
-    names = {str(cell): _called(catalog, cell) for cell in cells}
-    wanted = {
-        names[str(cell)]
-        for cell in cells
-        if cell.method not in BESIDE.get(paper, ()) and cell.dataset not in DRAWN.get(paper, ())
-    }
-    assert wanted - {names[cell] for cell in filled} == set()
-
-    papers_own = [
-        row | {"value": float(filled[row["cell"]][row["value"]])}
-        for row in rows
-        if row["value"] in filled.get(row["cell"], {})
-    ]
-    scores = as_printed(pl.DataFrame(papers_own, schema=SCORE_SCHEMA), PAPERS[paper].called)
-    ledger = claims.read_claims(ROOT / "papers" / paper)
-    numbers = {
-        str(cell): rows["value"].to_numpy() for (cell,), rows in scores.partition_by("cell", as_dict=True).items()
-    }
-    judged = verdicts.judge(
-        ROOT / "papers" / paper, ledger, scores, lambda cell: np.repeat(numbers[cell][:, None], RESAMPLES, axis=1)
-    )
-    said = {claim.id: (judged[claim.id].release.so_far or judged[claim.id].release.outcome) for claim in ledger}
-    reached = {name: outcome for name, outcome in said.items() if outcome in ("holds", "fails")}
-    assert reached == {claim.id: claim.published for claim in ledger if claim.id in reached}
-
-
-@pytest.mark.parametrize("paper", SUITES)
-def test_findings_count_the_scores_that_their_tables_show_beside_published_numbers_and_no_others(paper: str) -> None:
-    """Of cells and metrics that tables have at all; what a dataset holds, which they show whatever ran, is no run."""
-    catalog, folder = Catalog(ROOT), ROOT / "papers" / paper
-    cells = [cell for cell in catalog.cells(catalog.suite(paper)) if cell.model != "none"]
-    one_of_each = {(cell.model.partition("+")[0], *_called(catalog, cell)): cell for cell in cells}  # of learning rates
-    scores = pl.DataFrame([row for cell in one_of_each.values() for row in made_up(cell, paper)], schema=SCORE_SCHEMA)
-    # Reasons are judged: no run's score of them has the settings of the printed ones, which people gave.
-    own = as_printed(scores.filter(pl.col("metric") != "reasoning_accuracy"), PAPERS[paper].called)
-    shown: dict[str, set[tuple[str, float | None]]] = {}
-    for built in tables.build_all(folder, own, NOTHING_WAITS):
-        if "method" in {*built.spec.rows, *(name for axis in built.spec.columns for m in axis.values() for name in m)}:
-            numbers = [number for row in built.rows for number in row.numbers if number.published and number.cell]
-            shown.setdefault(built.spec.file.removesuffix(".csv"), set()).update((n.cell, n.own) for n in numbers)
-    assert any(shown.values())
-    for file, wanted in shown.items():
-        counted = verdicts.runs_of(folder, own, (file,), PAPERS[paper].judge)
-        assert set(counted.select("cell", "value").iter_rows()) == wanted, file
 
 
 @pytest.mark.parametrize(

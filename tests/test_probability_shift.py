@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
@@ -269,6 +270,9 @@ def test_a_measured_cell_has_no_score_of_answers_that_it_was_never_asked_for(sui
         (str(TUNED), "probability_log_ratio"): pytest.approx(math.log(1.5 * 3) / 2),
     }
     assert scores.lacking == {}, "nor does it lack one of them"
+    assert set(scores.table.filter(pl.col("cell") != "")["unread"]) == {0}, (
+        "what was asked for no answer left none unread"
+    )
     row = scores.table.filter(metric="probability_shift", subset="all").row(0, named=True)
     assert (row["method"], row["supervision"], {s["key"]: s["value"] for s in row["setting"]}["adapter"]) == (
         "tune+probability",
@@ -283,6 +287,19 @@ def test_without_the_untrained_model_there_is_no_shift_and_it_is_said_why(suite:
     assert told(scores) == {(str(TUNED), "error_rate"): 0}
     why = f"the same before training ({BASE}): not in this suite"
     assert scores.lacking == {str(TUNED): dict.fromkeys(METRICS, why)}
+
+
+def test_a_trained_model_that_answers_lacks_no_shift_of_what_it_did_not_measure(suite: Catalog) -> None:
+    card = suite.root / "methods/closed_book/method.yaml"
+    card.parent.mkdir()
+    card.write_text("{label: L, papers: [], summary: s., reference: r, variants: {default: {}}}")
+    answering = dataclasses.replace(TUNED, method="closed_book")
+    lines = [line(f"{question}@0", "x") for question in "pq"]
+    write_cell(suite.results / "cells" / str(answering), lines, cell=answering)
+    suite_of(suite, answering)
+    scores = score_suite(Catalog(suite.root), "s")
+    assert told(scores)[str(answering), "exact_match"] == 100
+    assert scores.lacking[str(answering)].keys() == {"exact_match_gain"}
 
 
 def test_a_method_that_answers_from_now_on_gets_its_scores(suite: Catalog) -> None:

@@ -354,7 +354,7 @@ def _matches(rows: pl.DataFrame, answers: pl.DataFrame, *, within: bool) -> pl.S
     return pl.int_range(len(rows), eager=True, dtype=pl.UInt32).is_in(found.implode())
 
 
-def counted(rows: pl.DataFrame) -> Mapping[str, int]:
+def counted(rows: pl.DataFrame) -> dict[str, int]:
     """Predictions by what became of them: `unread` of those that did not fail, and `failed`."""
     unread = rows.select((~pl.col("failed") & (pl.col("parse") == "none")).sum()).item()
     return {"unread": unread, "failed": rows["failed"].sum()}

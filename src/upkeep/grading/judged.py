@@ -87,8 +87,8 @@ class Judged:
 def decided_by_judges(
     family: Family, graded: pl.DataFrame, retrieved: int, of: Judgements
 ) -> frozenset[tuple[Any, ...]]:
-    """The scores (by `statistics.KEYS`) that a judge decides: those that differ between one who finds every response
-    right and one who finds every one outdated. All others are the same whoever judges.
+    """The scores (by `statistics.KEYS`) that a judge decides: those that differ between two of three judges, who find
+    every response right, every one outdated, and every one wrong. All others are the same whoever judges.
 
     Args:
         graded: `metrics.GRADED_SCHEMA` of a cell.
@@ -99,22 +99,23 @@ def decided_by_judges(
     is_judged = of.placed(graded.unique("probe_id", maintain_order=True))
     by_model = [place for place, one in enumerate(of.of) if one.rubric is not None]
     found = []
-    for value in (True, False):
-        rows = graded
+    for said_of_all in ("right", "outdated", "wrong") if RIGHT in of.decided else ("right", "wrong"):
+        rows, value = graded, said_of_all == "right"
         for name in of.decided:
             here = is_judged.filter(pl.col(name).is_in(by_model))["probe_id"]
             meant = pl.col("probe_id").is_in(here.implode())
-            said = (
-                {"right": value, "exact": value, "outdated": not value} if name == RIGHT else {f"judged_{name}": value}
-            )
+            said = {"right": value, "exact": value, "outdated": said_of_all == "outdated"}
             if name != RIGHT:
                 rows = rows.with_columns(pl.lit(None, pl.Boolean).alias(f"judged_{name}"))
+                said = {f"judged_{name}": value}
             taken = {column: pl.when(meant).then(pl.lit(one)).otherwise(column) for column, one in said.items()}
             rows = rows.with_columns(**taken)
         found.append(numbers(family, rows, retrieved))
-    right, outdated = found
-    names = right.keys() | outdated.keys()
-    return frozenset(name for name in names if _differ(right.get(name, math.nan), outdated.get(name, math.nan)))
+    first, *others = found
+    names = {name for one in found for name in one}
+    return frozenset(
+        name for name in names if any(_differ(first.get(name, math.nan), one.get(name, math.nan)) for one in others)
+    )
 
 
 def _differ(one: float, other: float) -> bool:

@@ -236,11 +236,12 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             units = draws.of(parts["question_id"])
             drawn = resampled(names, units.sums(parts["question_id"], numbers), wanted.value)
         _refuse_unnamed(family, wanted.metrics, found)
+        counted = _of_itself(members, wanted.subset).join(parts, on="question_id", how="semi")
         for metric, one in found.items():
             spread = {"se": one.se, "low": one.low, "high": one.high}
             rows.append(
                 {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
-                | {"n": len(members.join(parts, on="question_id", how="semi")), "questions": len(parts)}
+                | {"n": len(counted), "questions": len(parts)}
             )
             values.append(drawn[metric])
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
@@ -276,6 +277,13 @@ def _parts(family: Family, wanted: Resampled, members: pl.DataFrame) -> tuple[li
     names = [name for name in getattr(given, "columns", ()) if name != "question_id"]
     schema = {"question_id": pl.String} | dict.fromkeys(names, pl.Float64)
     return names, checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
+
+
+def _of_itself(graded: pl.DataFrame, subset: str | None) -> pl.DataFrame:
+    """Of the verdicts that a metric of one subset is given, those of that subset, and not those that set its threshold;
+    all of them where it is of all, or of each slice by itself."""
+    here = [name for name in slices_of(graded) if subset is not None and (graded[name] == subset).any()]
+    return graded.filter(pl.col(here[0]) == subset) if here else graded
 
 
 def _subsets(graded: pl.DataFrame, only: str | None = None) -> Iterator[tuple[str, pl.DataFrame]]:

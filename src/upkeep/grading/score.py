@@ -51,7 +51,7 @@ SCORE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 predictions and `questions` behind the value, standard error and 95% interval (`statistics`), the cell, the dataset
 that was really run (`dataset` is the paper's one that it stands for), its provenance (`contract.Provenance`), which
 stand-in it is (`mini`; empty for what is none), whether the model is a trained one, and how many predictions the whole
-cell has, how many of them hold no answer that can be read, and how many failed."""
+cell has, how many of them hold no answer that can be read, of a method that answers, and how many failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,7 @@ def score_cell(
                 subset=pl.Series([place.subset for place in found_at], dtype=pl.String),
             )
         )
+    became = counted(graded) | ({"unread": 0} if identity.measures else {})
     rows = tidy(
         pl.concat(tables).with_columns(
             label=pl.lit(identity.label),
@@ -216,7 +217,7 @@ def score_cell(
             cell=pl.lit(str(cell)),
             trained=pl.lit(identity.trained),
             predictions=pl.lit(len(graded)),
-            **{name: pl.lit(count) for name, count in counted(graded).items()},
+            **{name: pl.lit(count) for name, count in became.items()},
         )
     )
     return Scored(rows, np.concatenate([made.resamples for _, made in parts]))

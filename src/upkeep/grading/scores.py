@@ -19,7 +19,7 @@ from upkeep.files import remove, write_atomically
 from upkeep.grading import counted
 from upkeep.grading.basis import Basis
 from upkeep.grading.dataset_scores import score_dataset
-from upkeep.grading.graded import Graded, graded
+from upkeep.grading.graded import VALUE, Graded, graded
 from upkeep.grading.judged import Judged
 from upkeep.grading.judgements import judgements_of
 from upkeep.grading.key import read_key
@@ -173,7 +173,7 @@ class _Work:
         if known_as.measures:
             family = family.of_values()
         seconds = self.basis.seconds(family, cell)
-        lacking = _lacking(family, seconds)
+        lacking = self._lacking(family, seconds, cell)
         beside = [cell.dataset, *(str(other) for other, _ in seconds.values())]
         rows = self.kept.rows(name, self.made_of, *beside)
         whole = self.kept.whole(self.basis.catalog, name)
@@ -186,7 +186,7 @@ class _Work:
                         verdicts[second] = self._verdicts(other).among(key)
                     except UpkeepError as error:
                         seconds[second] = (other, error.problem)
-            lacking = _lacking(family, seconds)
+            lacking = self._lacking(family, seconds, cell)
             draws = self._draws(cell.dataset)
             of = judgements_of(self.basis.catalog, cell.dataset)
             by_judge = self.basis.judged[cell].items()
@@ -199,6 +199,20 @@ class _Work:
         self.parts.append(rows)
         if lacking:
             self.lacking[name] = lacking
+
+    def _lacking(self, family: Family, seconds: Mapping[Second, tuple[Cell, str]], cell: Cell) -> dict[str, str]:
+        """Metrics that have no score for want of a second cell, with the reason; not those that are made of numbers
+        that the cell itself did not measure."""
+        found: dict[str, str] = {}
+        for second, metrics in family.of_two:
+            other, unfit = seconds.get(second, (None, ""))
+            if unfit:
+                found |= dict.fromkeys(metrics, f"{second.name} ({other}): {unfit}")
+        of_values = {metric: one.values for one in family.resampled if one.values for metric in one.metrics}
+        if found.keys() & of_values.keys():
+            measured = self._verdicts(cell).rows.columns
+            found = {n: why for n, why in found.items() if {f"{VALUE}{v}" for v in of_values.get(n, ())} <= {*measured}}
+        return found
 
     def _drawn(self, dataset: str) -> Draws:
         return Draws(dataset, self._key(dataset).probes["question_id"].unique())
@@ -217,16 +231,6 @@ def _write_resamples(path: Path, scored: Scored) -> Fingerprint:
         remove(path)
     write_atomically(path, content.getbuffer())
     return fingerprint(path)
-
-
-def _lacking(family: Family, seconds: Mapping[Second, tuple[Cell, str]]) -> dict[str, str]:
-    """Metrics that have no score for want of a second cell, with the reason."""
-    found: dict[str, str] = {}
-    for second, metrics in family.of_two:
-        other, unfit = seconds.get(second, (None, ""))
-        if unfit:
-            found |= dict.fromkeys(metrics, f"{second.name} ({other}): {unfit}")
-    return found
 
 
 @dataclass(frozen=True)
