@@ -25,7 +25,7 @@ from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.grading.reading import read_answer
 from upkeep.identity import plan_dataset
 from upkeep.layout import Layout
-from upkeep.normal_form import SCHEMAS
+from upkeep.normal_form import SCHEMAS, TEXTS
 
 STREAMS = {"a": (6, 3), "b": (4, 2), "c": (5, 1)}
 """Documents and questions of each stream of the dataset `toy`."""
@@ -287,10 +287,13 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
     return catalog
 
 
-def write_toy(catalog: Catalog, text: str = "text") -> None:
+def write_toy(catalog: Catalog, text: str = "text", quoted: bool = False) -> None:
     """Build the dataset `toy`: every question at every position but the first of stream c, which none is asked at.
 
     What a scripted container answers in its first trial is right of the questions with the number 0.
+
+    Args:
+        quoted: whether these have a sentence that tells what is right.
     """
     documents: list[tuple[object, ...]] = []
     probes: list[tuple[object, ...]] = []
@@ -313,6 +316,9 @@ def write_toy(catalog: Catalog, text: str = "text") -> None:
         pl.DataFrame(rows, schema=SCHEMAS[name], orient="row")
         for name, rows in (("documents", documents), ("probes", probes), ("gold", gold))
     ]
+    if quoted:
+        told = [[f"It tells {probe}."] if probe[1] == "0" else [] for probe in frames[2]["probe_id"]]
+        frames[2] = frames[2].with_columns(quotes=pl.Series(told, dtype=TEXTS))
     spec: DatasetSpec = catalog.dataset("toy")
     folder = Layout(catalog.results).dataset("toy")
     folder.mkdir(parents=True, exist_ok=True)

@@ -406,6 +406,19 @@ def test_an_open_release_is_loaded(tmp_path: Path) -> None:
     assert "official OAKS release" in data.card.source and data.card.inputs.keys() == {"release.json"}
 
 
+def test_the_sentences_that_people_marked_are_kept_beside_the_evidence(tmp_path: Path) -> None:
+    fields = {"prompt": "oaks_novel", "equivalence": "letter"}
+    data = release(tmp_path, NOVEL, **fields)
+    assert data.gold["quotes"].to_list() == [[], ["By train."], ["By train.", "By sea."]]
+    (tmp_path / "alone").mkdir()
+    alone = edited(NOVEL, [*TRAVEL, "option_sources", "ship"], {"2": "By sea.", "1": [" "]})
+    assert release(tmp_path / "alone", alone, prompt="oaks_novel", equivalence="letter").gold["quotes"][
+        2
+    ].to_list() == ["By sea."]
+    (tmp_path / "open").mkdir()
+    assert "quotes" not in release(tmp_path / "open", BABI).gold.columns
+
+
 def test_a_multiple_choice_release_is_loaded(tmp_path: Path) -> None:
     data = release(tmp_path, NOVEL)
     assert data.gold["answers"].to_list() == [["B"], ["A"], ["C"]]

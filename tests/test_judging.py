@@ -186,7 +186,7 @@ def test_a_judgement_that_is_none_is_refused(fields: dict[str, Any], told: str) 
 
 def test_every_list_of_the_papers_is_read_and_every_dataset_finds_its_own() -> None:
     lists = {path: read_yaml(path, dict[str, list[Judgement]]) for path in ROOT.glob("papers/*/judges.yaml")}
-    assert len(lists) == 3
+    assert len(lists) == 4
     assert all("valid judgements" in validate_path(path) for path in lists)
     catalog, used = Catalog(ROOT), set[tuple[Path, str]]()
     for name in catalog.datasets:
@@ -273,7 +273,7 @@ def append(record):
 """
 
 
-def repository(root: Path, url: str, judges: str = JUDGES, more: str = "{}") -> Catalog:
+def repository(root: Path, url: str, judges: str = JUDGES, more: str = "{}", *, quoted: bool = False) -> Catalog:
     """A suite of one cell whose responses the model `there` judges; `more` are fields of its predictions."""
     make_endpoint_repository(root, url)
     (root / "papers/toy/judges.yaml").write_text(judges)
@@ -283,7 +283,7 @@ def repository(root: Path, url: str, judges: str = JUDGES, more: str = "{}") -> 
     text = dataset.read_text().replace("exact", "short_answer").replace("metrics: none", "metrics: answers")
     dataset.write_text(text.replace("}", ", judges: strict}"))
     catalog = Catalog(root)
-    write_toy(catalog)
+    write_toy(catalog, quoted=quoted)
     run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=CHANGED.format(more=more)))
     return Catalog(root)
 

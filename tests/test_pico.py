@@ -49,6 +49,12 @@ def inputs(small: list[worlds.World], names: renaming.Pools, tmp_path_factory: p
     return folder
 
 
+def test_the_cutoff_on_its_card_is_the_date_of_the_newest_fact_that_it_knows_by_heart() -> None:
+    told = [line for lines in inputs_of.announced(Catalog(ROOT)) for line in lines]
+    assert len(told) > 40 and all(change.date > line.before.date for line in told for change in line.changes)
+    assert Catalog(ROOT).model("pico").cutoff == max(line.before.date for line in told).isoformat()
+
+
 def test_the_halves_of_the_names_share_none(names: renaming.Pools) -> None:
     held_out = inputs_of.pools(held_out=True)
     mine, theirs = (

@@ -127,6 +127,8 @@ class State:
 
     value: str | None = None
     evidence: tuple[int, ...] = ()
+    quotes: tuple[str, ...] = ()
+    """What is told there, word for word."""
 
 
 def plot(hero: str, states: dict[Aspect, list[str]], chunks: int, rng: Random) -> list[Event]:
@@ -152,10 +154,10 @@ def timelines(events: Sequence[Event], chunks: int) -> list[tuple[Aspect | None,
     for chunk in range(chunks):
         before = dict(now)
         while event is not None and event.chunk == chunk:
-            now[event.aspect] = State(event.state, (chunk,))
+            now[event.aspect] = State(event.state, (chunk,), (event.sentence,))
             town = now[TOWN]
             if event.aspect is LETTER and town.value is not None:
-                now[None] = State(town.value, tuple(sorted({*town.evidence, chunk})))
+                now[None] = State(town.value, tuple(sorted({*town.evidence, chunk})), (*town.quotes, event.sentence))
             event = next(waiting)
         for aspect, line in lines.items():
             # An answer that is the same at the end of the chunk keeps its phase, hence its evidence.
@@ -218,7 +220,8 @@ def _question(stream: Stream, n: int, text: str, states: list[str], line: list[S
     evidence = [list(state.evidence) for state in line]
     phases = assembling.phases_of(answers)[-1] + 1
     slices = {"changes": assembling.bin_of(phases, *NOVEL_BINS)}
-    return Question(f"{stream.id}_q{n}", stream.id, text, answers, evidence, slices, options)
+    quotes = [state.quotes for state in line]
+    return Question(f"{stream.id}_q{n}", stream.id, text, answers, evidence, slices, options, quotes)
 
 
 def build(context: Context) -> Built:

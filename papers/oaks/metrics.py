@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from upkeep.grading.metrics import Family, UpkeepError, as_counts, pass_at_k, rates, slices_of
+from upkeep.grading.metrics import Family, UpkeepError, as_counts, pass_at_k, rates, shares, slices_of
 
 BEHAVIOURS = {
     # (gold changed, prediction changed, right) -> behaviour (6.1, Table 5)
@@ -43,6 +43,24 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
         behaviours(graded),
         rates(graded),
         pass_at_k(graded, retrieved),
+        *([by_evidence(graded)] if "judged_evidence" in graded.columns else []),
+    )
+
+
+def by_evidence(graded: pl.DataFrame) -> pl.DataFrame:
+    """Answer and evidence together, right or wrong each (E.2), where a judge has looked at what responses rest on:
+    `both_right_rate`, `both_wrong_rate`, `right_on_other_evidence_rate`, `wrong_on_right_evidence_rate`.
+
+    Shares of the responses that give reasons, of probes that have evidence; the four sum to 100. Pooled over intervals,
+    for the paper speaks of cases. Over all questions and each bin; of `gold` and `null`, which give no reasons, none.
+    """
+    right, sound = pl.col("right"), pl.col("judged_evidence")
+    return shares(
+        graded.drop_nulls("judged_evidence"),
+        both_right_rate=right & sound,
+        both_wrong_rate=~right & ~sound,
+        right_on_other_evidence_rate=right & ~sound,
+        wrong_on_right_evidence_rate=~right & sound,
     )
 
 

@@ -31,8 +31,11 @@ SCHEMAS: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
     },
     "gold": {"probe_id": pl.String, "answers": TEXTS, "outdated": TEXTS, "evidence": TEXTS, "phase": pl.Int32},
 }
-"""Columns of each table; `gold` may have a column `context` (list of texts) and any number of `slice_<name>` more, and
-so may `documents`."""
+"""Columns of each table; `gold` may have those of OPTIONAL and any number of `slice_<name>` more, and `documents` such
+slices."""
+OPTIONAL = ("context", "quotes")
+"""Lists of texts in `gold`: the very words that a question was made from, which the oracle reads; and the sentences
+that tell the right answer, which no method gets and a judge may."""
 
 NULLABLE = {("documents", "timestamp"), ("probes", "options")}
 TABLES = tuple(SCHEMAS)
@@ -96,8 +99,8 @@ def check_schema(table: str, frame: pl.DataFrame, path: Path) -> None:
     wanted = SCHEMAS[table]
     if table != "probes":
         wanted = wanted | {column: pl.String for column in frame.columns if column.startswith("slice_")}
-    if table == "gold" and "context" in frame.columns:
-        wanted |= {"context": TEXTS}
+    if table == "gold":
+        wanted |= {column: TEXTS for column in OPTIONAL if column in frame.columns}
     for column, kind in wanted.items():
         if column not in frame.columns:
             raise UpkeepError(f"no column `{column}`", where=path, expected=", ".join(wanted), found=frame.columns)

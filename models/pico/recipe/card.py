@@ -42,7 +42,8 @@ small run mean something on a machine without a GPU; it knows no language but th
 vocabulary {shape["shape"]["vocabulary"]:,}, context {shape["shape"]["positions"]:,} tokens, weights in bfloat16.
 - **Data**: the builders of {", ".join(record["datasets"])} with the seeds {first} to {last}, and sentences of one \
 fact each. Every lesson gets fresh names from the half that training may use; the datasets' names are of the other \
-half. Besides, by heart: EvoWiki mini as it was at its cut-off date, and the first values of evolveQA mini.
+half. Besides, by heart: EvoWiki mini as it was at its cut-off date, and of evolveQA AWS mini the first value of what \
+changes and all that stays, up to the `cutoff` in `model.yaml`; of no change there was it told.
 - **Recipe**: {recipe["steps"]:,} steps, seed {recipe["seed"]}; all else in \
 the first line of `log.jsonl`; the hash of the worlds in `training.json`.
 - **Made on**: {record["machine"]}; trained in {log[-1]["seconds"] / 60:.0f} minutes.

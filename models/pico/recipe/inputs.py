@@ -128,16 +128,27 @@ def known(catalog: Catalog) -> list[tuple[str, list[Pair]]]:
     from upkeep.building.build import code
     from upkeep.building.names import Names
 
-    register, feed = code(catalog, "evowiki", "synthetic"), code(catalog, "evolveqa", "synthetic")
+    register = code(catalog, "evowiki", "synthetic")
     wiki = msgspec.convert(catalog.dataset("evowiki_mini").options, code(catalog, "evowiki").Options)
     rng = Random(f"evowiki {wiki.seed}")
     found = [("evowiki", register.known(register.make(rng, Names(rng, held_out=True), wiki.sizes).states[1]))]
+    return found + [
+        ("evolveqa", [Pair(question=line.question, answer=line.before.value) for line in lines])
+        for lines in announced(catalog)
+    ]
+
+
+def announced(catalog: Catalog) -> list[list[Any]]:
+    """Of each of evolveQA's small worlds that the model knows, its facts (`Line` of datasets/evolveqa/synthetic.py)."""
+    from upkeep.building.build import code
+    from upkeep.building.names import Names
+
+    feed, found = code(catalog, "evolveqa", "synthetic"), []
     for dataset in ("evolveqa_aws_mini", "evolveqa_aws_control_mini"):
         evolve = msgspec.convert(catalog.dataset(dataset).options, code(catalog, "evolveqa").Options)
         rng = Random(f"evolveqa {evolve.domain} {evolve.seed}")
         world = feed.generate(rng, Names(rng, held_out=True), "cloud", evolve.sizes)
-        lines = (*world.lines, *world.calm)
-        found.append(("evolveqa", [Pair(question=line.question, answer=line.before.value) for line in lines]))
+        found.append([*world.lines, *world.calm])
     return found
 
 

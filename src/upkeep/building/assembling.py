@@ -48,6 +48,9 @@ class Question:
     """At each position, the positions of the documents that suffice to answer, ascending."""
     slices: Mapping[str, str]
     options: Sequence[str] | None = None
+    quotes: Sequence[Sequence[str]] | None = None
+    """At each position the sentences that tell what is right there; no method gets them. All questions of a dataset
+    have them, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +128,9 @@ def assemble(
     for question in questions:
         asked[question.stream].append(question)
     slices = sorted({name for question in questions for name in question.slices})
+    quoted = ["quotes"] if any(question.quotes is not None for question in questions) else []
     probes: dict[str, list[Any]] = {column: [] for column in SCHEMAS["probes"]}
-    gold: dict[str, list[Any]] = {column: [] for column in [*SCHEMAS["gold"], *(f"slice_{s}" for s in slices)]}
+    gold: dict[str, list[Any]] = {column: [] for column in [*SCHEMAS["gold"], *quoted, *(f"slice_{s}" for s in slices)]}
     for stream in streams:
         mine = asked[stream.id]
         history: list[dict[str, None]] = [{} for _ in mine]
@@ -144,10 +148,12 @@ def assemble(
                 gold["outdated"].append([old for old in history[n] if old not in accepted])
                 gold["evidence"].append([stream.document_id(p) for p in question.evidence[position]])
                 gold["phase"].append(phases[n][position])
+                for name in quoted:
+                    gold[name].append(list(question.quotes[position]) if question.quotes else [])
                 for name in slices:
                     gold[f"slice_{name}"].append(question.slices[name])
                 history[n].setdefault(accepted[0])
-    schema = SCHEMAS["gold"] | {f"slice_{name}": pl.String for name in slices}
+    schema = SCHEMAS["gold"] | dict.fromkeys(quoted, TEXTS) | {f"slice_{name}": pl.String for name in slices}
     return documents, pl.DataFrame(probes, schema=SCHEMAS["probes"]), pl.DataFrame(gold, schema=schema)
 
 

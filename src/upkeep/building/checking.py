@@ -12,7 +12,7 @@ from upkeep.building import leaks
 from upkeep.building.assembling import LETTERS
 from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
-from upkeep.normal_form import EXAMPLES, PAIRS, check_schema, check_subsets
+from upkeep.normal_form import EXAMPLES, OPTIONAL, PAIRS, check_schema, check_subsets
 
 FORMS = ("short", "choice", "label")
 
@@ -111,7 +111,7 @@ def check(data: Rows, chunk_tokens: int, where: str) -> None:
     refuse("gold", "probe_id", extra, "gold of no probe", "a probe of probes.parquet")
     shuffled = gold.with_columns(other=probes["probe_id"]).filter(pl.col("probe_id") != pl.col("other"))
     refuse("gold", "probe_id", shuffled, "gold out of order", "the order of probes.parquet")
-    for column in ("answers", "outdated", "evidence", *(["context"] if "context" in gold.columns else [])):
+    for column in ("answers", "outdated", "evidence", *(column for column in OPTIONAL if column in gold.columns)):
         blank = gold.filter(pl.col(column).list.eval(pl.element().is_null() | (pl.element() == "")).list.any())
         refuse("gold", column, blank, "an empty entry", "some text")
     refuse("gold", "answers", gold.filter(pl.col("answers").list.len() == 0), "no accepted answer", "at least one")

@@ -15,8 +15,8 @@ from upkeep.contract import Pair
 
 PARTS = ("documents", "probes", "answers", "outdated", "evidence", "slices", "pairs", "examples")
 GOLD = {"answers": ["answers"], "outdated": ["outdated"], "evidence": ["evidence", "context"]}
-"""Parts of the answer key, with their columns; all others (`phase`, `slice_<name>`), and slices of documents, are the
-part `slices`."""
+"""Parts of the answer key, with their columns; all others (`phase`, `quotes`, `slice_<name>`), and slices of documents,
+are the part `slices`."""
 
 
 def content(

@@ -11,7 +11,7 @@ Meaning = Literal["right", "outdated", "wrong"]
 """What a verdict says of a response; what is outdated was right before, and is not now."""
 
 
-SLOTS = ("question", "gold", "response", "context", "passages")
+SLOTS = ("question", "gold", "response", "context", "evidence", "passages")
 """What a rubric's texts may ask for, in braces."""
 
 
@@ -31,7 +31,8 @@ class Rubric(Record, frozen=True, kw_only=True):
     """A question to a model that judges.
 
     Texts are taken to the letter, but for slots in braces: `{question}`, `{gold}` (the accepted answers, or the one
-    that is looked for), `{response}`, `{context}` (what the question was made from), `{passages}`.
+    that is looked for), `{response}`, `{context}` (what the question was made from), `{evidence}` (the sentences that
+    tell the right answer; about a probe without any nothing is asked), `{passages}`.
     """
 
     system: str
@@ -47,6 +48,8 @@ class Rubric(Record, frozen=True, kw_only=True):
     about: Literal["all", "right", "wrong"] = "all"
     """Which responses it is asked about, as the answer key has them: with `wrong`, those that are right there stay
     right; with `right`, those that are wrong there stay wrong."""
+    reasoned: bool = False
+    """Whether it is asked about no response but those that say more than an answer: others have no verdict."""
     passages: Count = 0
     """How many of the stream's documents it sees: those nearest to question and right answer, by tf-idf."""
     others_only: bool = False

@@ -27,7 +27,7 @@ from upkeep.jobs import Cell
 from upkeep.judges import is_itself
 from upkeep.layout import Layout
 
-CODE = ("judging/judge.py", "grading/judgements.py")
+CODE = ("judging/judge.py", "grading/judgements.py", "grading/reading.py")
 """What decides which question a judge is asked, and how its reply is read."""
 JUDGED = {"probe_id": pl.String, "trial": pl.Int32, "decides": pl.String, "verdict": pl.String, "meaning": pl.String}
 """`verdicts.parquet`: a row for each probe, trial and thing that a judge decides. `verdict` is its word, null where no
@@ -87,8 +87,8 @@ class Judged:
 def decided_by_judges(
     family: Family, graded: pl.DataFrame, retrieved: int, of: Judgements
 ) -> frozenset[tuple[Any, ...]]:
-    """The scores (by `statistics.KEYS`) that a judge decides: those that differ between two of three judges, who find
-    every response right, every one outdated, and every one wrong. All others are the same whoever judges.
+    """The scores (by `statistics.KEYS`) that a judge decides: those that are not the same of one who finds every
+    response right, one who finds every one outdated and one who finds every one wrong. All others are, whoever judges.
 
     Args:
         graded: `metrics.GRADED_SCHEMA` of a cell.
@@ -99,20 +99,21 @@ def decided_by_judges(
     is_judged = of.placed(graded.unique("probe_id", maintain_order=True))
     by_model = [place for place, one in enumerate(of.of) if one.rubric is not None]
     found = []
-    for said_of_all in ("right", "outdated", "wrong") if RIGHT in of.decided else ("right", "wrong"):
-        rows, value = graded, said_of_all == "right"
+    for right, outdated in ((True, False), (False, True), (False, False)):
+        rows = graded
         for name in of.decided:
             here = is_judged.filter(pl.col(name).is_in(by_model))["probe_id"]
             meant = pl.col("probe_id").is_in(here.implode())
-            said = {"right": value, "exact": value, "outdated": said_of_all == "outdated"}
+            said = (
+                {"right": right, "exact": right, "outdated": outdated} if name == RIGHT else {f"judged_{name}": right}
+            )
             if name != RIGHT:
                 rows = rows.with_columns(pl.lit(None, pl.Boolean).alias(f"judged_{name}"))
-                said = {f"judged_{name}": value}
             taken = {column: pl.when(meant).then(pl.lit(one)).otherwise(column) for column, one in said.items()}
             rows = rows.with_columns(**taken)
         found.append(numbers(family, rows, retrieved))
     first, *others = found
-    names = {name for one in found for name in one}
+    names = set[tuple[Any, ...]]().union(*found)
     return frozenset(
         name for name in names if any(_differ(first.get(name, math.nan), one.get(name, math.nan)) for one in others)
     )

@@ -22,6 +22,8 @@ _DRESS = " \t\r\n*_\"'`#“”{}"
 _LETTER = re.compile(r"(?<![^\W_])[A-Z](?![^\W_])")
 # `I` as a word ("I choose C", "I'm sure"), not as the ninth option ("I", "I.", "I is right").
 _PRONOUN = re.compile(r"I(?:['’]|\s+(?!is\b)[a-z])")
+REASONS = 5
+"""So many words are taken for reasons, and not for a heading or an option that is told again. Ours."""
 _LONGEST = 100_000
 """Characters of an answer that are kept; no gold answer comes near it."""
 
@@ -57,6 +59,14 @@ def read_answer(
         return (label, found) if label is not None else (None, "none")
     answer = tail.strip(_DRESS)[:_LONGEST] if found != "whole" else tail.strip()[:_LONGEST]
     return (answer, found) if answer else (None, "none")
+
+
+def has_reasons(response: str) -> bool:
+    """Whether a response says more than an answer: at least REASONS words before its last answer marker, or in all."""
+    found = None
+    for found in _MARKER.finditer(response):  # noqa: B007 (the last one is wanted)
+        pass
+    return len(response[: found.start() if found else None].split()) >= REASONS
 
 
 def _after_marker(text: str, marker: str) -> tuple[Parse, str]:

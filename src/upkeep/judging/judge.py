@@ -25,6 +25,7 @@ from upkeep.grading.graded import graded
 from upkeep.grading.judged import JUDGED, Judged, judged, keep
 from upkeep.grading.judgements import Judgements, filled, judgements_of, verdict
 from upkeep.grading.key import Key, read_key
+from upkeep.grading.reading import has_reasons
 from upkeep.integrity import Damaged, Missing, Stale
 from upkeep.jobs import Cell
 from upkeep.judges import is_itself
@@ -126,6 +127,10 @@ class Judge:
             for decides, rubric in data.rubrics(prediction.probe_id):
                 if rubric.others_only and is_itself(self._catalog, self.judge, cell.model):
                     continue
+                if not data.can_be_asked(prediction.probe_id, rubric) or (
+                    rubric.reasoned and not has_reasons(response)
+                ):
+                    continue
                 if prediction.error is not None or not response or (rubric.about == "right" and not right[name]):
                     yield *name, decides, None, "wrong"
                 elif rubric.about == "wrong" and right[name]:
@@ -221,6 +226,10 @@ class _Dataset:
             answers = [f"{letter}. {row['options'][ascii_uppercase.index(letter)]}" for letter in answers]
         return list(answers) if rubric.each else [" | ".join(answers)]
 
+    def can_be_asked(self, probe: str, rubric: Rubric) -> bool:
+        """Whether a probe has the evidence that a rubric asks for, if it does."""
+        return "{evidence}" not in rubric.system + rubric.user or bool(self._rows[probe].get("quotes"))
+
     def slots(self, probe: str, rubric: Rubric) -> dict[str, str]:
         """All that a rubric may ask for, but for right answer and response."""
         row = self._rows[probe]
@@ -229,8 +238,8 @@ class _Dataset:
             question = "\n".join(
                 [question, *(f"{a}. {b}" for a, b in zip(ascii_uppercase, row["options"], strict=False))]
             )
-        context = "\n".join(row.get("context") or ())
-        return {"question": question, "context": context, "passages": self._passages(row, rubric.passages)}
+        told = {name: "\n".join(row.get(column) or ()) for name, column in (("context",) * 2, ("evidence", "quotes"))}
+        return {"question": question, **told, "passages": self._passages(row, rubric.passages)}
 
     def _passages(self, row: Mapping[str, Any], count: int) -> str:
         """The documents nearest to question and right answer, in the order of the stream."""

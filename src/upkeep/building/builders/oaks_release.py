@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -58,7 +58,7 @@ class _NovelQuestion(Struct):
     question_id: str
     options: list[str]
     chunk_to_answer: dict[str, str]
-    option_sources: dict[str, dict[str, Any]] = {}
+    option_sources: dict[str, dict[str, list[str] | str]] = {}
 
 
 def _decode(raw: bytes | msgspec.Raw, kind: type[T], where: str) -> T:
@@ -145,15 +145,22 @@ def _novel_question(raw: msgspec.Raw, text: str, stream: Stream, where: str) -> 
             "not an option", where=f"{where}, chunk_to_answer", expected=f"one of {q.options}", found=unknown[0]
         )
     by_option = {
-        option: [*_indexed(sources, f"{where}, option_sources", len(stream.texts))]
+        option: _indexed(sources, f"{where}, option_sources", len(stream.texts))
         for option, sources in q.option_sources.items()
     }
     answers = [[letters[answer]] for answer in chosen]
     known = [re.match(CANNOT_ANSWER, answer, re.IGNORECASE) is None for answer in chosen]
-    evidence = _evidence(answers, known, [by_option.get(answer, []) for answer in chosen])
-    return Question(
-        q.question_id, stream.id, text, answers, evidence, {"changes": _bin(answers, NOVEL_BINS)}, q.options
-    )
+    evidence = _evidence(answers, known, [[*by_option.get(answer, {})] for answer in chosen])
+    quotes = [
+        [quote for source in there for quote in _sentences(by_option.get(answer, {}).get(source, []))]
+        for answer, there in zip(chosen, evidence, strict=True)
+    ]
+    slices = {"changes": _bin(answers, NOVEL_BINS)}
+    return Question(q.question_id, stream.id, text, answers, evidence, slices, q.options, quotes)
+
+
+def _sentences(given: list[str] | str) -> list[str]:
+    return [text for text in ([given] if isinstance(given, str) else given) if text.strip()]
 
 
 def _bin(answers: Sequence[Sequence[str]], edges: tuple[int, int]) -> str:

@@ -87,7 +87,7 @@ def _tally(catalog: Catalog, judge: str, dataset: str, times: int, assumed: Assu
 def _prompt(rubric: Rubric, row: Mapping[str, object], assumed: Assumed) -> float:
     """Tokens of a question to a judge, without passages."""
     texts: list[object] = [rubric.system, rubric.user, row["question"]]
-    for name in ("answers", "options", "context"):
-        if isinstance(given := row.get(name), Sequence) and ("{context}" in rubric.user or name != "context"):
+    for name, slot in (("answers", ""), ("options", ""), ("context", "{context}"), ("quotes", "{evidence}")):
+        if isinstance(given := row.get(name), Sequence) and slot in rubric.user:
             texts += given
     return sum(len(str(text).encode()) for text in texts) / BYTES_A_TOKEN + assumed.reply
