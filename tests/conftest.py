@@ -189,6 +189,8 @@ LONGEST = (
     "test_slurm",
     "test_benchmarks",
     "test_hostile",
+    "test_prying",
+    "test_hanging",
     "test_damage",
     "test_apptainer",
     "test_replay",
