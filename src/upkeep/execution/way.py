@@ -31,6 +31,11 @@ class Way(Protocol):
         """Whether the model has ended, or ends at this moment, by itself."""
 
     @property
+    def refused(self) -> bool:
+        """Whether this machine has refused what asking takes, such as room for a reply: until somebody sees to it, what
+        is asked is asked in vain."""
+
+    @property
     def progress(self) -> int:
         """Grows with each request that is answered: by it one sees that a job gets on while it has no answer yet."""
 
@@ -56,7 +61,7 @@ class ToEndpoint:
     model: str
     record: Path
     ask: Asking
-    lost = False
+    lost = refused = False
 
     @property
     def progress(self) -> int:
@@ -98,10 +103,16 @@ class ToEngine:
     tally: Tally = field(default_factory=Tally)
     prepared: Prepared | None = None
     """What it was loaded in, if it was."""
+    _gateway: Gateway | None = field(default=None, init=False)
 
     @property
     def lost(self) -> bool:
         return self.engine.lost
+
+    @property
+    def refused(self) -> bool:
+        failure = self._gateway.failure if self._gateway is not None else None
+        return failure is not None and failure.kind == "machine"
 
     @property
     def progress(self) -> int:
@@ -111,7 +122,7 @@ class ToEngine:
     def open(self) -> Iterator[Path]:
         replies = self.engine.replies(Layout(self.catalog.results).record, self.parts, self.model)
         left = self.engine.release if self.release else None
-        gateway = Gateway(self.role, replies, self._load, fresh=self.ask == "everything", left=left)
+        self._gateway = gateway = Gateway(self.role, replies, self._load, fresh=self.ask == "everything", left=left)
         self.tally = gateway.tally
         if replies.ready() is None or self.ask == "everything":
             self._load()  # it takes long, and is no part of what the container is waited for
