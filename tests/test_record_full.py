@@ -123,11 +123,11 @@ def fill(pages):
 
 
 def run():
-    "Run the cell, in one attempt: its error, the number of replies that its engine gave, and what is on record then."
+    "Run the cell: its error, the number of replies that its engine gave, and what is on record then."
     marks.write_bytes(b"")
     error = None
     try:
-        run_cell(catalog, cell, runtime=Runtime(), retries=0)
+        run_cell(catalog, cell, runtime=Runtime())
     except UpkeepError as raised:
         error = str(raised)
     return {"error": error, "given": marks.stat().st_size, **on_record()}

@@ -98,7 +98,8 @@ class CellJob(SupervisedJob):
                     watch.feed(feed())
             except Failed as failed:
                 lost = any(way.lost for way in self.ways.values())
-                if attempt < retries and (collected.count > before or lost):
+                refused = any(way.refused for way in self.ways.values())
+                if attempt < retries and not refused and (collected.count > before or lost):
                     self.say(collected, f"continuing after: {failed}")
                     continue
                 raise UpkeepError(

@@ -31,6 +31,11 @@ class Way(Protocol):
         """Whether the model has ended, or ends at this moment, by itself."""
 
     @property
+    def refused(self) -> bool:
+        """Whether this machine has refused what asking takes, such as room for a reply: until somebody sees to it, what
+        is asked is asked in vain."""
+
+    @property
     def progress(self) -> int:
         """Grows with each request that is answered: by it one sees that a job gets on while it has no answer yet."""
 
@@ -59,7 +64,7 @@ class ToEndpoint:
     model: str
     record: Path
     ask: Asking
-    lost = False
+    lost = refused = False
 
     @property
     def progress(self) -> int:
@@ -105,11 +110,16 @@ class ToEngine:
     prepared: Prepared | None = None
     """What it was loaded in, if it was."""
     gateway: Gateway | None = None
-    """While it is open."""
+    """The one that was opened last."""
 
     @property
     def lost(self) -> bool:
         return self.engine.lost
+
+    @property
+    def refused(self) -> bool:
+        failure = self.gateway.failure if self.gateway is not None else None
+        return failure is not None and failure.kind == "machine"
 
     @property
     def progress(self) -> int:
