@@ -129,6 +129,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
 
     cell = command("cell", jobs.cell, "run one cell: DATASET/METHOD/VARIANT/MODEL")
     cell.add_argument("cell")
+    cell.add_argument("--suite", help="whose seed and trials it has; default: `suite` in config/config.yaml")
     cell.add_argument("--force", action="store_true", help="run it again, though it is complete")
 
     batch = command(
