@@ -314,6 +314,17 @@ def test_all_of_it_is_run_and_told(ran: Ran) -> None:
     assert not scores.refused and not scores.lacking
 
 
+def test_a_cell_by_itself_is_that_of_the_suite_that_is_named(ran: Ran) -> None:
+    file = ran.root / "results/cells" / CELLS[1] / "predictions.jsonl"
+    before = file.read_bytes()
+    done = upkeep(ran.root, "cell", CELLS[1], "--suite", "towns")
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == before, "of both trials, and not of the configured suite's one"
+
+
+CELLS = ("moves/closed_book/default/pico-warm", "moves/yesterday/day/pico-warm")
+
+
 # ---------------------------------------------------------------- by hand
 
 
@@ -369,9 +380,6 @@ def by_hand(root: Path, cell: str) -> dict[str, Tally]:
             found[name].right += answer == now.lower()
             found[name].outdated += answer in {place.lower() for place in old if place != now}
     return found
-
-
-CELLS = ("moves/closed_book/default/pico-warm", "moves/yesterday/day/pico-warm")
 
 
 @pytest.mark.parametrize("cell", CELLS)
