@@ -113,6 +113,7 @@ def made_up(cell: Cell, paper: str) -> list[dict[str, Any]]:
         "low": None,
         "high": None,
         "provenance": "release",
+        "questions": 600,
     }
     return [
         own
