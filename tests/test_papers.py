@@ -35,7 +35,15 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
         assert not re.search(r"new_paper|NewPaper", path.read_text()), path
     folder = root / "papers" / "trial_1"
     told = upkeep(root, "validate", str(folder))
-    assert told.returncode == 0 and all(name in told.stdout for name in ("suite", "tables", "claims", "prompt")), told
+    assert told.returncode == 0 and all(
+        name in told.stdout for name in ("suite", "tables", "claims", "prompt", "metrics")
+    ), told
+    with (folder / "metrics.py").open("a") as file:
+        whole = (folder / "metrics.py").read_text()
+        file.write("\n\nFAMILY = measure(\n")
+    told = upkeep(root, "validate", str(folder))
+    assert told.returncode == 1 and re.search(r"metrics.py:\d+: the metrics cannot be imported: Syn", told.stderr), told
+    (folder / "metrics.py").write_text(whole)
 
     done = upkeep(root, "run", "trial_1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -411,5 +411,7 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(UpkeepError, match="do not know how to check"):
         validate_path(tmp_path / "notes.txt")
+    with pytest.raises(UpkeepError, match="no such file"):
+        validate_path(tmp_path / "nothing")
     with pytest.raises(UpkeepError, match="nothing that can be checked"):
         validate_path(tmp_path)

@@ -22,8 +22,8 @@ from upkeep.model_cards import CARD, read_card
 from upkeep.record_files import check_file
 
 R = TypeVar("R", bound=Record)
-JUDGES, TABLES, CLAIMS = "judges.yaml", "tables.yaml", "claims.yaml"
-_PAPER = ("suite.yaml", TABLES, CLAIMS, JUDGES)
+JUDGES, TABLES, CLAIMS, METRICS = "judges.yaml", "tables.yaml", "claims.yaml", "metrics.py"
+_PAPER = ("suite.yaml", TABLES, CLAIMS, JUDGES, METRICS)
 
 
 def validate_path(path: Path, results: Path | None = None) -> str:
@@ -54,7 +54,7 @@ def validate_path(path: Path, results: Path | None = None) -> str:
     if path.suffix == ".jsonl":
         return _check_predictions(path, results)
     raise UpkeepError(
-        "do not know how to check this",
+        "do not know how to check this" if path.exists() else "no such file or folder",
         where=path,
         expected="predictions (.jsonl), manifest.json, card.json, cell.json, a YAML card, or a folder with one of them",
     )
@@ -119,6 +119,13 @@ def _check_dataset(path: Path, _: Path | None) -> str:
     return f"{card.dataset}: {card.documents:,} documents, {card.probes:,} probes, files as in the card"
 
 
+def _check_metrics(path: Path) -> str:
+    from upkeep.grading.metric_families import read_family  # with polars
+
+    read_family(path)
+    return f"{path.name}: metrics that can be imported"
+
+
 def _check_yaml(path: Path) -> str:
     from upkeep.yaml_files import read_yaml
 
@@ -140,7 +147,7 @@ def _check_yaml(path: Path) -> str:
         raise UpkeepError(
             "do not know how to check this",
             where=path,
-            expected=f"{', '.join((*names, CARD, *_PAPER[1:]))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
+            expected=f"{', '.join((*names, CARD, *_PAPER[1:-1]))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
     if kind == "dataset":
         read_family(path)
@@ -212,6 +219,7 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),
+    METRICS: lambda path, _: _check_metrics(path),
     "pairs.jsonl": partial(_check_jsonl, Pair, "pairs"),
     "rounds.jsonl": partial(_check_jsonl, Round, "rounds"),
 }
