@@ -20,7 +20,8 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
-from release_fakes import scores_of
+from release_fakes import KINDS, scores_of
+from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.grading import measuring, resampling
 from upkeep.grading.score import identify
@@ -273,6 +274,21 @@ def _facts(of: Whole, spec: tables.TableSpec) -> int:
     """Published numbers that say something of a row."""
     reference = read_reference(of.folder / "reference" / spec.file)
     return sum(len(reference.filter(holds(fact.match))) for fact in spec.facts)
+
+
+NAMED_BY_INPUTS = {"book", "library", "persona", "month"}
+"""Slices whose values are what a release holds: the small ones have others."""
+
+
+@pytest.mark.parametrize(
+    "family", ["oaks_babi", "oaks_novel", "evowiki", "prelude", "imprint_code", "imprint_personal"]
+)
+def test_made_up_questions_have_the_slices_that_builders_give(family: str, tmp_path: Path) -> None:
+    card = build_dataset(Catalog(ROOT), f"{family}_mini", tmp_path / family)
+    for name, values in KINDS[family].items():
+        assert name in card.slices
+        known = set(card.slices[name]) | {"training"}  # the small one of PRELUDE asks the human study's items alone
+        assert name in NAMED_BY_INPUTS or set(values) <= known, name
 
 
 def test_every_finding_has_a_line_or_is_decided_and_the_list_has_no_line_twice() -> None:
