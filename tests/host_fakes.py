@@ -331,8 +331,9 @@ def write_toy(catalog: Catalog, text: str = "text", quoted: bool = False) -> Non
 
 def die_at(event: int, root: Path) -> None:
     """Kill this process by SIGKILL at its `event`-th event: before an operation on a file under `root`, or after it has
-    checked a line."""
+    checked a line or kept something of what a model says."""
     from upkeep.execution.collected import Collected
+    from upkeep.gateway.record import Replies
 
     operations, inside, left = ("open", "os.", "shutil.", "subprocess.", "fcntl."), str(root), event
 
@@ -355,6 +356,13 @@ def die_at(event: int, root: Path) -> None:
         return key
 
     Collected._accept = accept_and_tick  # type: ignore[method-assign]
+    put = Replies.put
+
+    def put_and_tick(self: Replies, *entry: Any, **options: Any) -> None:
+        put(self, *entry, **options)
+        tick()
+
+    Replies.put = put_and_tick  # type: ignore[method-assign]
 
 
 def supervise(root: Path, cell: str, event: int = 0) -> None:

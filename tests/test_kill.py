@@ -1,8 +1,12 @@
-"""A cell killed by SIGKILL at any moment and started again ends with the same bytes: none twice, none missing."""
+"""A cell killed by SIGKILL at any moment and started again ends with the same bytes: none twice, none missing.
+
+UPKEEP_KILLS says at how many moments a cell is killed that asks a model (a handful by default).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -27,6 +31,7 @@ CELL = "toy/echo/a/none"
 TRAINING = "toy/trainer/a/none!"
 EVENTS = {CELL: 165, TRAINING: 140}
 """Events of an undisturbed run at least (see `host_fakes.die_at`): the last fifth are those of the publication."""
+KILLS = int(os.environ.get("UPKEEP_KILLS", "3"))
 Attempt = Callable[..., bool]
 
 
@@ -110,20 +115,11 @@ def test_published_cell_stays_readable_while_it_is_run_again_and_killed(
     assert output(root, CELL) == before
 
 
-@pytest.mark.parametrize(
-    ("method", "moments"),
-    [
-        ("rag_bm25/k2", (90, 190)),
-        # It asks its model as documents arrive: a container that starts again finds its memories in the record.
-        ("memory_scaffold/budget256", (150, 190)),
-    ],
-)
-def test_real_engine_that_was_killed_ends_with_the_same_bytes(
-    built: Path, attempt: Attempt, tmp_path: Path, method: str, moments: tuple[int, ...]
-) -> None:
+def answering(built: Path, root: Path, method: str) -> str:
+    """Make a repository with a model of random weights that a method asks; the cell that does it."""
     from upkeep.serving.make_model import tiny_llama
 
-    cell, root = f"toy/{method}/t", tmp_path / "root"
+    cell = f"toy/{method}/t"
     shutil.copytree(built, root)
     dataset = root / "datasets/toy/dataset.yaml"
     dataset.write_text(dataset.read_text().replace("prompt: short", "prompt: oaks_babi"))
@@ -140,24 +136,48 @@ def test_real_engine_that_was_killed_ends_with_the_same_bytes(
     (root / "weights").mkdir()
     tiny_llama(root / "weights", positions=4096)
     fetch(Catalog(root), "t")
+    return cell
 
-    undisturbed = tmp_path / "undisturbed"
-    shutil.copytree(root, undisturbed)
-    attempt(undisturbed, cell)
-    expected = output(undisturbed, cell)
-    assert all(json.loads(line)["error"] is None for line in expected.splitlines())
-    # The engine is killed with its supervisor, and a kept reply is not asked again.
-    for event in moments:
-        place = tmp_path / str(event)
-        shutil.copytree(root, place)
-        assert attempt(place, cell, event)
-        attempt(place, cell)
-        assert output(place, cell) == expected
-        assert sorted(entries(place)) == sorted(entries(undisturbed)), "nothing else is asked than without a kill"
-        assert repeated(place / "results" / "record") == 0
-        manifest = verify_folder(Layout(Catalog(place).results).cell(Cell.parse(cell)))
-        assert manifest.attempts[-1].lines == 60
-        assert all(a.outcome == "complete" or a.reason == SILENT_END for a in manifest.attempts)
+
+Answering = tuple[str, Path, Path]
+"""A cell, a repository in which it can run, and one in which it was run undisturbed."""
+
+
+@pytest.fixture(scope="module", params=["rag_bm25/k2", "memory_scaffold/budget256"])
+def answered(
+    request: pytest.FixtureRequest, built: Path, attempt: Attempt, tmp_path_factory: pytest.TempPathFactory
+) -> Answering:
+    folder = tmp_path_factory.mktemp("answered")
+    cell = answering(built, folder / "root", request.param)
+    shutil.copytree(folder / "root", folder / "undisturbed")
+    attempt(folder / "undisturbed", cell)
+    lines = output(folder / "undisturbed", cell).splitlines()
+    assert all(json.loads(line)["error"] is None for line in lines)
+    return cell, folder / "root", folder / "undisturbed"
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_real_engine_that_was_killed_ends_with_the_same_bytes_and_is_asked_nothing_twice(
+    answered: Answering, attempt: Attempt, tmp_path: Path, seed: int
+) -> None:
+    """One of these methods asks its model as documents arrive: a container that starts again finds its memories in the
+    record. The engine is killed with its supervisor."""
+    cell, root, undisturbed = answered
+    kept = sorted(entries(undisturbed))
+    # Each moment in its own share of the run: all that is kept, and at least the events of a cell without a model.
+    moment = (seed + random.Random(seed).random()) / KILLS
+    place = tmp_path / "root"
+    shutil.copytree(root, place)
+    assert attempt(place, cell, 1 + int(moment * (EVENTS[CELL] + len(kept))))
+    known = len(entries(place))
+    attempt(place, cell)
+    print(f"seed {seed}: killed at {moment:.0%} with {known} of {len(kept)} entries kept")
+    assert output(place, cell) == output(undisturbed, cell)
+    assert sorted(entries(place)) == kept, "nothing else is asked than without a kill"
+    assert repeated(place / "results" / "record") == 0
+    manifest = verify_folder(Layout(Catalog(place).results).cell(Cell.parse(cell)))
+    assert manifest.attempts[-1].lines == 60
+    assert all(a.outcome == "complete" or a.reason == SILENT_END for a in manifest.attempts)
 
 
 def entries(root: Path) -> list[bytes]:
