@@ -187,7 +187,7 @@ class Catalog:
 
     def prompt(self, name: str, paper: str = "*") -> PromptCard:
         """A prompt of any paper; `paper` says whose folder it is missed in, where there is none."""
-        path = self.prompts.get(name, self.root / "papers" / paper / "prompts" / f"{name}.yaml")
+        path = self.prompts.get(name, f"papers/{paper}/prompts/{name}.yaml")
         return self._card("prompt", name, self.prompts, path, PromptCard)
 
     def prompt_of(self, dataset: str) -> PromptCard:

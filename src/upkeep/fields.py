@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -171,9 +171,7 @@ as it is, whatever the field's default becomes."""
 def hashed(value: Any) -> Any:
     """A record as plain values, all of its records', but for fields of LATER that say what was so before them."""
     if isinstance(value, msgspec.Struct):
-        before = LATER.get(type(value).__name__, {})
-        fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        return {name: hashed(v) for name, v in fields.items() if name not in before or v != before[name]}
+        return _hashed(value, value.__struct_fields__)
     if isinstance(value, dict):
         return {name: hashed(v) for name, v in value.items()}
     if isinstance(value, list | tuple):
@@ -181,14 +179,21 @@ def hashed(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
+def _hashed(record: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
+    """Some of a record's fields, `hashed`."""
+    before = LATER.get(type(record).__name__, {})
+    fields = {name: getattr(record, name) for name in names}
+    return {name: hashed(v) for name, v in fields.items() if name not in before or v != before[name]}
+
+
 def part(record: msgspec.Struct | None, fields: Fields, *kinds: str) -> dict[str, Any] | None:
     """A record's fields of some kinds, as plain values (`hashed`)."""
     if record is None:
         return None
-    values = hashed(record)
-    if isinstance(record, ModelSpec) and record.endpoint is not None:
+    values = _hashed(record, [name for name, kind in fields.items() if kind in kinds])
+    if isinstance(record, ModelSpec) and record.endpoint is not None and "endpoint" in values:
         values["endpoint"] = part(record.endpoint, ENDPOINT, "in")
-    return {name: values[name] for name, kind in fields.items() if kind in kinds and name in values}
+    return values
 
 
 def plain(value: object) -> str:

@@ -94,7 +94,8 @@ def decode(line: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(error, line) from None
     # What our own encoder could have written has no key twice. Anything else is looked at closely.
-    if _ENCODER.encode(record) != line.rstrip(b"\n"):
+    written, line = _ENCODER.encode(record), line.rstrip(b"\n")
+    if line != written and line != msgspec.json.format(written, indent=2):
         _require_single_keys(line)
     return record
 

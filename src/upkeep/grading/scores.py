@@ -59,10 +59,19 @@ class Scores:
     """Cells and datasets that are there and do not count, with the reason of each."""
     lacking: Mapping[str, Mapping[str, str]]
     """Cell -> metric -> why it has no score, where that is for want of a second cell."""
+    resampled: Mapping[str, Fingerprint]
+    """Cell -> the file of its scores on resamples of the questions."""
 
     def resamples(self, cell: str) -> Floats:
-        """A cell's scores on resamples of its dataset's questions: (its rows in `table`, RESAMPLES)."""
-        found: Floats = np.load(Layout(self.basis.catalog.results).resamples(cell), mmap_mode="r")
+        """A cell's scores on resamples of its dataset's questions: (its rows in `table`, RESAMPLES).
+
+        Raises:
+            Damaged: the file is not what was written.
+        """
+        catalog = self.basis.catalog
+        path, remedy = Layout(catalog.results).resamples(cell), f"./upkeep score {self.basis.suite}"
+        verify_files(path.parent, {path.name: self.resampled[cell]}, remedy, catalog.hashes)
+        found: Floats = np.load(path, mmap_mode="r")
         return found
 
     @property
@@ -113,7 +122,7 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     write_sealed(layout.scores_record, record)
     for cell in work.kept.resampled.keys() - work.resampled.keys():
         remove(layout.resamples(cell))
-    return Scores(table, basis, refused, work.lacking)
+    return Scores(table, basis, refused, work.lacking, work.resampled)
 
 
 @dataclass
@@ -261,6 +270,8 @@ class _Kept:
 def read_scores(catalog: Catalog, suite: str) -> Scores:
     """The scores of a suite, as `score_suite` wrote them, if they are still those of what is there now.
 
+    Scores on resamples are verified when they are asked for (`Scores.resamples`).
+
     Raises:
         Missing: it has not been scored.
         Damaged: the file or its record is not what was written.
@@ -270,9 +281,6 @@ def read_scores(catalog: Catalog, suite: str) -> Scores:
     path, remedy = layout.scores_record, f"./upkeep score {suite}"
     record = read_sealed(path, ScoresRecord, remedy)
     verify_files(path.parent, record.files, remedy, catalog.hashes)
-    for cell, found in record.resamples.items():
-        drawn = layout.resamples(cell)
-        verify_files(drawn.parent, {drawn.name: found}, remedy, catalog.hashes)
     if record.suite != suite:
         raise Stale("the scores of another suite", where=path, expected=suite, found=record.suite, remedy=remedy)
     basis = Basis(catalog, suite)
@@ -289,4 +297,4 @@ def read_scores(catalog: Catalog, suite: str) -> Scores:
         table = pl.read_parquet(layout.scores)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise Damaged(f"not readable as Parquet: {error}", where=layout.scores, remedy=remedy) from None
-    return Scores(table, basis, record.refused, record.lacking)
+    return Scores(table, basis, record.refused, record.lacking, record.resamples)
