@@ -216,23 +216,23 @@ def validate(dataset: Path, cell: Path) -> int:
     return len(probes) * trials
 
 
-def measured(work: Callable[[Path, Path], int], dataset: Path, cell: Path) -> tuple[int, float, float]:
-    """(predictions, seconds, peak GiB) of the work in a fresh process, imports not counted."""
+def measured(work: Callable[[Path, Path], int], dataset: Path, cell: Path) -> tuple[int, float, float, float]:
+    """(predictions, seconds, those of processors, peak GiB) of the work in a fresh process, imports not counted."""
     receive, send = multiprocessing.get_context("spawn").Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=_measure, args=(work, dataset, cell, send))
     process.start()
     send.close()
-    result: tuple[int, float, float] = receive.recv()
+    result: tuple[int, float, float, float] = receive.recv()
     process.join()
     return result
 
 
 def _measure(work: Callable[[Path, Path], int], dataset: Path, cell: Path, send: Any) -> None:
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), sum(os.times()[:4])
     count = work(dataset, cell)
-    seconds = time.perf_counter() - begin
+    seconds, spent = time.perf_counter() - begin, sum(os.times()[:4]) - before
     largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (os.cpu_count() or 1)
-    send.send((count, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + largest_child) / 2**20))
+    send.send((count, seconds, spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + largest_child) / 2**20))
 
 
 def main() -> None:
@@ -254,18 +254,19 @@ def main() -> None:
         if not kept.exists():
             keep_verdicts(dataset, run, kept, arguments.cells)
         print(f"{os.cpu_count()} cores\n")
-        print("| what | predictions | MB | seconds | predictions/s | peak GiB |")
-        print("| --- | ---: | ---: | ---: | ---: | ---: |")
+        print("| what | predictions | MB | seconds | of processors | predictions/s | peak GiB |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
         for what, work, cell in (
             ("grade and score one run", score, run),
             ("validate", validate, many),
             ("grade", grade, many),
             ("score what is graded", score, kept),
         ):
-            count, seconds, peak = measured(work, dataset, cell)
+            count, seconds, spent, peak = measured(work, dataset, cell)
             read = _verdicts(cell).glob("*") if cell == kept else [cell / "predictions.jsonl"]
             size = sum(path.stat().st_size for path in read) / 1e6
-            print(f"| {what} | {count:,} | {size:,.0f} | {seconds:.2f} | {count / seconds:,.0f} | {peak:.2f} |")
+            spent_on = f"{seconds:.2f} | {spent:.2f} | {count / seconds:,.0f} | {peak:.2f}"
+            print(f"| {what} | {count:,} | {size:,.0f} | {spent_on} |", flush=True)
     finally:
         if not arguments.keep:
             shutil.rmtree(folder)

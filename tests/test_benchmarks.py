@@ -51,7 +51,7 @@ def number(text: str) -> float:
     ("name", "options", "rows", "columns"),
     [
         ("validation", ["2000"], 3, (1, 2, 3)),
-        ("scoring", ["--predictions", "1", "--streams", "1", "--cells", "2"], 4, (1, 3, 4, 5)),
+        ("scoring", ["--predictions", "1", "--streams", "1", "--cells", "2"], 4, (1, 3, 4, 5, 6)),
         ("dag", ["--cells", "1"], 1, (0, 1, 2)),
         ("rescoring", ["--cells", "3"], 2, (0, 2, 3)),
         ("claims", ["--papers", "evowiki"], 1, (1, 2, 3, 5)),
