@@ -18,6 +18,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Document, Gold, Probe
 from upkeep.grading.judged import decided_by_judges
 from upkeep.grading.judgements import judgements_of
+from upkeep.grading.metric_families import read_family
 from upkeep.grading.reading import has_reasons
 
 __all__ = ["server"]
@@ -112,3 +113,13 @@ def test_the_judge_decides_these_scores_and_no_other() -> None:
         *({"right": n % 2 == 0, "has_evidence": True, "canonical": "A", "form": "choice"} for n in range(4))
     )
     assert {metric for _, metric, _ in decided_by_judges(OAKS, graded, 0, of)} == set(RATES)
+
+
+def test_what_is_neither_right_nor_outdated_is_decided_by_a_judge_as_well() -> None:
+    family, of = read_family(ROOT / "papers/evolveqa/metrics.py"), judgements_of(Catalog(ROOT), "evolveqa_aws")
+    slices = {"format": "open_ended", "cutoff": "2024-07-31", "change": "open_ended_superseding", "hints": "none"}
+    graded = verdicts(
+        {"right": True, "form": "short", "model_cutoff": "2024-08-18"}, **{k: [v] for k, v in slices.items()}
+    )
+    decided = {metric for subset, metric, _ in decided_by_judges(family, graded, 0, of) if subset == "open_ended"}
+    assert decided == {"accuracy", "outdated_rate", "incorrect_rate"}
