@@ -18,8 +18,8 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Document, Gold, Probe
 from upkeep.grading.judged import decided_by_judges
 from upkeep.grading.judgements import judgements_of
+from upkeep.grading.markers import has_reasons
 from upkeep.grading.metric_families import read_family
-from upkeep.grading.reading import has_reasons
 
 __all__ = ["server"]
 

@@ -378,9 +378,9 @@ def test_the_first_client_that_can_build_is_taken(tmp_path: Path, monkeypatch: p
     older = a_client(tmp_path / "b", "20.10.24+dfsg1", buildx=False)
     monkeypatch.delenv("UPKEEP_DOCKER", raising=False)
     monkeypatch.setenv("PATH", f"{newer.parent}:{older.parent}")
-    assert docker.find_client.__wrapped__("docker") == docker.Client("docker", str(older))
+    assert docker.find_client.__wrapped__("docker") == docker.CommandLine("docker", str(older))
     monkeypatch.setenv("UPKEEP_DOCKER", str(newer))
-    assert docker.find_client.__wrapped__("docker") == docker.Client("docker", str(newer))
+    assert docker.find_client.__wrapped__("docker") == docker.CommandLine("docker", str(newer))
     monkeypatch.delenv("UPKEEP_DOCKER")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert docker.find_client.__wrapped__("docker") is None
@@ -391,4 +391,4 @@ def test_a_client_with_its_build_plugin_is_taken_as_it_comes(tmp_path: Path, mon
     older = a_client(tmp_path / "b", "20.10.24+dfsg1", buildx=False)
     monkeypatch.delenv("UPKEEP_DOCKER", raising=False)
     monkeypatch.setenv("PATH", f"{newer.parent}:{older.parent}")
-    assert docker.find_client.__wrapped__("docker") == docker.Client("docker", str(newer))
+    assert docker.find_client.__wrapped__("docker") == docker.CommandLine("docker", str(newer))

@@ -177,7 +177,12 @@ LINES = (
         judged=True,
     ),
     Line("how answers are read", add("src/upkeep/grading/reading.py"), graded=ALL),
-    Line("a judge's question", replace(JUDGES, "Say whether", "Tell whether"), scored=(0, 1, 2, 4, 5), judged=True),
+    Line(
+        "a judge's question",
+        replace(JUDGES, "Say whether a response is", "Tell whether a response is"),
+        scored=(0, 1, 2, 4, 5),
+        judged=True,
+    ),
     Line("a metric of their paper", add("papers/oaks/metrics.py"), scored=ALL),
     Line("a metric of another paper", add("papers/evowiki/metrics.py"), report=False),
     Line("what metrics share", add("src/upkeep/grading/metrics.py"), scored=ALL),
@@ -228,7 +233,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(root / "methods/sft", root / "methods/marker")
     (root / "methods/marker/method.py").write_text(METHOD)
     (root / "methods/marker/method.yaml").write_text(yaml.safe_dump(CARD | {"asks": False, "variants": {"plain": {}}}))
-    (root / JUDGES).write_text(RUBRIC)
+    add(JUDGES, RUBRIC)(root)
     change(root / "datasets/oaks_babi/dataset.yaml", judges="strict")
     change(root / "models/tiny/model.yaml", presets={"drawn": DRAWN})
     choices = [

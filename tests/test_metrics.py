@@ -886,7 +886,7 @@ def told_apart(*cells: tuple[str, str, list[dict[str, str]]]) -> Scores:
         for cell, model, setting in cells
         for subset in ("all", "sparse")
     ]
-    return Scores(tidy(pl.DataFrame(rows, schema_overrides={"setting": SETTING})), None, {}, {})  # type: ignore[arg-type]
+    return Scores(tidy(pl.DataFrame(rows, schema_overrides={"setting": SETTING})), None, {}, {}, {})  # type: ignore[arg-type]
 
 
 def test_cells_that_no_table_can_tell_apart_are_named() -> None:

@@ -195,7 +195,7 @@ def test_one_cell_can_be_run_again_by_its_name(root: Path) -> None:
         (["run", "minni"], ["unknown suite", "mini"]),
         (["run", "oaks"], ["GPU"]),
         (["cell", "oaks_babi_mini/rag_bm25/k999/tiny"], ["no variant", "method.yaml", "remedy"]),
-        (["cell", "oaks_novel_mini/gold/default/none"], ["./upkeep dataset build oaks_novel_mini"]),
+        (["cell", "oaks_novel/gold/default/none"], ["oaks_novel", "remedy"]),
         (["dataset", "build", "oaks_novel"], ["remedy"]),
         (["validate", "nowhere"], ["nowhere"]),
         (["new", "method", "gold"], ["gold"]),

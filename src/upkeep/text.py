@@ -19,7 +19,11 @@ def printable(text: str) -> str:
 
 def short(message: str, limit: int = 400) -> str:
     """An error in one line: its first line, and the last one of what was found (of an exception: the exception)."""
-    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("  remedy:")]
+    lines = [
+        line.strip().replace("\t", " ")
+        for line in message.splitlines()
+        if line.strip() and not line.startswith("  remedy:")
+    ]
     if not lines:
         return "no reason given"
     line = lines[0] if len(lines) == 1 else f"{lines[0]} ({lines[-1]})"

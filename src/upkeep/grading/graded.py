@@ -28,7 +28,7 @@ from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
-CODE = tuple(f"grading/{name}.py" for name in ("graded", "judgements", "key", "matching", "reading"))
+CODE = tuple(f"grading/{name}.py" for name in ("graded", "judgements", "key", "markers", "matching", "reading"))
 """What decides a verdict, beside the key."""
 AGAIN = "run the cell again with --force"
 

@@ -27,7 +27,7 @@ from upkeep.jobs import Cell
 from upkeep.judges import is_itself
 from upkeep.layout import Layout
 
-CODE = ("judging/judge.py", "grading/judgements.py", "grading/reading.py")
+CODE = ("judging/judge.py", "grading/judgements.py", "grading/markers.py")
 """What decides which question a judge is asked, and how its reply is read."""
 JUDGED = {"probe_id": pl.String, "trial": pl.Int32, "decides": pl.String, "verdict": pl.String, "meaning": pl.String}
 """`verdicts.parquet`: a row for each probe, trial and thing that a judge decides. `verdict` is its word, null where no

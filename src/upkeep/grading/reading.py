@@ -10,20 +10,17 @@ from collections.abc import Sequence
 from typing import Literal
 
 from upkeep.contract import Form
+from upkeep.grading.markers import MARKER
 
 Parse = Literal["marker", "lenient", "whole", "none"]
 """How an answer was read: after the marker that the prompt demands, after another spelling of it, from the whole text
 where there is none; or there is no answer."""
 
-# An answer marker in any dress: `## Answer:`, `**Final Answer**:`, `"answer": `. Bounded, so that it cannot backtrack.
-_MARKER = re.compile(r"(?<![^\W_])answer[*_\"'`#” \t]{0,8}[:：]", re.IGNORECASE)
 _DRESS = " \t\r\n*_\"'`#“”{}"
 # A capital letter that stands alone, markup and punctuation aside.
 _LETTER = re.compile(r"(?<![^\W_])[A-Z](?![^\W_])")
 # `I` as a word ("I choose C", "I'm sure"), not as the ninth option ("I", "I.", "I is right").
 _PRONOUN = re.compile(r"I(?:['’]|\s+(?!is\b)[a-z])")
-REASONS = 5
-"""So many words are taken for reasons, and not for a heading or an option that is told again. Ours."""
 _LONGEST = 100_000
 """Characters of an answer that are kept; no gold answer comes near it."""
 
@@ -61,17 +58,9 @@ def read_answer(
     return (answer, found) if answer else (None, "none")
 
 
-def has_reasons(response: str) -> bool:
-    """Whether a response says more than an answer: at least REASONS words before its last answer marker, or in all."""
-    found = None
-    for found in _MARKER.finditer(response):  # noqa: B007 (the last one is wanted)
-        pass
-    return len(response[: found.start() if found else None].split()) >= REASONS
-
-
 def _after_marker(text: str, marker: str) -> tuple[Parse, str]:
     last = None
-    for last in _MARKER.finditer(text):  # noqa: B007 (the last one is wanted)
+    for last in MARKER.finditer(text):  # noqa: B007 (the last one is wanted)
         pass
     if last is None:
         return "whole", text

@@ -25,7 +25,7 @@ from upkeep.grading.graded import graded
 from upkeep.grading.judged import JUDGED, Judged, judged, keep
 from upkeep.grading.judgements import Judgements, filled, judgements_of, verdict
 from upkeep.grading.key import Key, read_key
-from upkeep.grading.reading import has_reasons
+from upkeep.grading.markers import has_reasons
 from upkeep.integrity import Damaged, Missing, Stale
 from upkeep.jobs import Cell
 from upkeep.judges import is_itself
