@@ -41,10 +41,11 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError
 from upkeep.execution.handle import Handle
-from upkeep.execution.rounds import BuiltDataset, tasks
+from upkeep.execution.rounds import BuiltDataset, tasks, worked_examples
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.files import digest
 from upkeep.identity import describe
+from upkeep.inputs import verify_dataset
 from upkeep.integrity import write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
@@ -115,7 +116,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     card.write_text(card.read_text().replace("max_tokens: 16", "max_tokens: 2"))  # what is generated is not the point
     catalog = Catalog(root)
     layout = Layout(catalog.results)
-    build_dataset(catalog, "oaks_babi_mini", layout.dataset("oaks_babi_mini"))
+    for name in ("oaks_babi_mini", "prelude_mini"):  # prompts of the second have worked examples
+        build_dataset(catalog, name, layout.dataset(name))
     weights = root / "tiny"
     tiny_llama(weights)
     shutil.copytree(weights, root / "tiny-whole")
@@ -159,10 +161,13 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
     catalog = Catalog(root)
     corpus = BuiltDataset.read(Layout(catalog.results).dataset(which.dataset))
     told = msgspec.structs.replace(
-        describe(catalog, which, 120), model_path=str(root / "tiny-whole"), output=str(folder)
+        describe(catalog, which, 120),
+        examples=worked_examples(corpus.folder, verify_dataset(corpus.folder)),
+        model_path=str(root / "tiny-whole"),
+        output=str(folder),
     )
     gold = corpus.gold(catalog.method(which.method).sees)
-    rounds = [task.round for task in tasks(corpus, 1, bytes(PROBES), gold)]
+    rounds = [task.round for task in tasks(corpus, 1, bytes(len(corpus.probes)), gold)]
     (folder / "cell.json").write_bytes(msgspec.json.encode(told))
     done = subprocess.run(
         [sys.executable, "-m", "upkeep.serving.alone", str(folder / "cell.json")],
@@ -179,14 +184,16 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
     }
 
 
-@pytest.mark.parametrize("method", ["long_context", "oracle"])
+@pytest.mark.parametrize(
+    "which", [cell("long_context"), cell("oracle"), cell("closed_book", dataset="prelude_mini")], ids=str
+)
 def test_counts_are_those_of_a_real_run_where_the_tokenizer_is_the_models(
-    root: Path, runtime: LocalRuntime, tmp_path: Path, method: str
+    root: Path, runtime: LocalRuntime, tmp_path: Path, which: Cell
 ) -> None:
-    found = tally(Catalog(root), [cell(method)], ASSUMED)[cell(method)]
-    real = really(root, cell(method), tmp_path).values()
+    found = tally(Catalog(root), [which], ASSUMED)[which]
+    real = really(root, which, tmp_path).values()
     assert found.unknown is None
-    assert found.own_tokens and found.counted == found.records == PROBES
+    assert found.own_tokens and found.counted == found.records == len(real)
     assert found.requests == sum(calls for calls, _, _, _ in real)
     assert found.prompt == sum(prompt for _, prompt, _, _ in real)
     assert found.computed == sum(prompt - cached for _, prompt, _, cached in real)

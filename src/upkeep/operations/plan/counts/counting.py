@@ -17,6 +17,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
+from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Runtime
 from upkeep.files import digest, hash_file, open_regular, write_atomically
 from upkeep.identity import IMAGE_CODE, describe, tree
@@ -202,24 +203,25 @@ class _Counting:
 
     def _write(self, runtime: Runtime, jobs: list[_Wanted], folder: Path, output: Path, roles: dict[Path, str]) -> None:
         """Jobs and rounds as the container reads them."""
-        files: dict[str, str] = {}
+        files: dict[tuple[str, int], str] = {}
         told = []
         for place, job in enumerate(jobs):
-            cell = job.description
-            if cell.dataset not in files:
-                files[cell.dataset] = f"rounds-{len(files)}.jsonl"
-                dataset = self._built(cell.dataset)
+            cell, dataset = job.description, self._built(job.description.dataset)
+            which = (cell.dataset, cell.trials)  # a sample is one of so many trials
+            if which not in files:
+                files[which] = f"rounds-{len(files)}.jsonl"
                 rounds = dataset.rounds(self.catalog.method(cell.method), dataset.sample(cell.trials))
-                (folder / files[cell.dataset]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
+                (folder / files[which]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
             told.append(
                 CountJob(
                     cell=msgspec.structs.replace(
                         cell,
+                        examples=worked_examples(dataset.folder, dataset.card),
                         model_path=runtime.path_of(roles[job.tokenizer], job.tokenizer) if job.tokenizer else None,
                         output=f"{runtime.path_of('output', output)}/{place}",
                     ),
                     tokens_per_byte=job.tokens_per_byte,
-                    rounds=f"{runtime.path_of('cell', folder)}/{files[cell.dataset]}",
+                    rounds=f"{runtime.path_of('cell', folder)}/{files[which]}",
                     assumed=self.assumed,
                 )
             )
