@@ -52,8 +52,9 @@ class Cell:
         if len(parts) != 4 or not all(parts):
             raise UpkeepError(
                 "not the name of a cell",
-                expected="DATASET/METHOD/VARIANT/MODEL, as in oaks_babi/rag_dense/k30/qwen3-4b",
+                expected="DATASET/METHOD/VARIANT/MODEL, as in oaks_babi_mini/rag_dense/k3/pico",
                 found=repr(text),
+                remedy="`./upkeep list cells` shows those of a suite",
             )
         return cls(*parts)
 

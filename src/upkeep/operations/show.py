@@ -120,7 +120,9 @@ def show(
     """
     cell = Shown.read(catalog, name)
     if trial is not None and not 0 <= trial < cell.manifest.trials:
-        raise UpkeepError(f"no trial {trial}", where=name, expected=f"0 to {cell.manifest.trials - 1}")
+        times = cell.manifest.trials
+        expected = f"0 to {times - 1}" if times > 1 else "0: each probe was asked once"
+        raise UpkeepError(f"no trial {trial}", where=name, expected=expected, remedy="leave `--trial` out for all")
     if probe is None or probe in set(cell.graded["question_id"]):
         return listing(cell, probe, trial, wrong=wrong, full=full)
     ids = cell.graded["probe_id"].unique(maintain_order=True).to_list()
