@@ -156,8 +156,7 @@ def _panels(table: Table, widths: Sequence[int], left: int) -> list[list[int]]:
         if room(columns) >= 0 or len(columns) == 1:
             yield columns
             return
-        below = level + 1 < len(table.head)
-        for unit in _groups(table.head[level + 1]) if below else ([column] for column in columns):
+        for unit in _groups(table.head[level + 1]):  # the last line has a heading for each column
             if unit[0] in columns:
                 yield from units(level + 1, unit)
 
@@ -167,9 +166,8 @@ def _panels(table: Table, widths: Sequence[int], left: int) -> list[list[int]]:
                 panels.append([])
             panels[-1] += unit
     if last and room(panels[-1]) < last and len(panels[-1]) > 1:  # the reason has a place beside some numbers at least
-        *_, final = panels
-        keep = final[: ceil(len(final) / 2)]
-        panels[-1:] = [keep, final[len(keep) :]]
+        half = ceil(len(panels[-1]) / 2)
+        panels[-1:] = [panels[-1][:half], panels[-1][half:]]
     return panels
 
 
@@ -186,13 +184,12 @@ def _head(table: Table, part: Part, panel: Sequence[int], places: Sequence[int])
     after = len(places) - left - len(panel)
     for level, line in enumerate(table.head):
         last = level == len(table.head) - 1
-        above = {
-            column: (number, text) for number, (text, _) in enumerate(line) for column in list(_groups(line))[number]
-        }
+        above = {column: group for group in _groups(line) for column in group}
         cells = [latex_escape(text) if last else "" for text in (*part.left, *part.facts)]
         rules, at = [], left + 1
-        for (_, text), columns in groupby(panel, key=above.__getitem__):
-            span = len(list(columns))
+        texts = [text for text, span in line for _ in range(span)]  # by column
+        for group, columns in groupby(panel, key=above.__getitem__):
+            text, span = texts[group[0]], len(list(columns))
             cells.append(f"\\multicolumn{{{span}}}{{c}}{{{latex_escape(text)}}}" if span > 1 else latex_escape(text))
             if text and not last:
                 rules.append(f"\\cmidrule(lr){{{at}-{at + span - 1}}}")
