@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -238,6 +239,7 @@ def copy_first_half(layout: Layout, dataset: str, name: str, catalog: Catalog) -
 
 
 PEEKING = '''
+import asyncio
 import gc
 import os
 import sys
@@ -265,12 +267,15 @@ class Peeking(Method):
 
     def __init__(self, parameters, tools) -> None:
         super().__init__(parameters, tools)
-        self.ahead, self.written = 0, 0
+        self.ahead, self.asked = 0, 0
 
     async def arrive(self, stream, documents, llm) -> None:
         self.ahead += latest(stream)[0] - documents[-1].position + waiting()
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
+        self.asked += 1
+        if self.asked > int(os.environ.get("UPKEEP_TEST_WAITS_AFTER", sys.maxsize)):
+            await asyncio.sleep(3600)
         if not probe.question_id.endswith("q0"):
             return Answer(None)
         found, held = latest(probe.stream)
@@ -283,20 +288,25 @@ class Peeking(Method):
 
 
 class Striking:
-    """A runtime that kills the first container of a cell when half of its predictions are there."""
+    """A runtime that kills the first container of a cell when a quarter of its predictions are there.
+
+    The method waits for it after a half, so that a quick one has not ended by then.
+    """
 
     def __init__(self, catalog: Catalog, cell: Cell) -> None:
         self._runtime, self._started = detect(catalog), 0
-        self._path, self._enough = Layout(catalog.results).work("cells", cell) / "predictions.jsonl", PROBES // 2
+        self._path, self._enough = Layout(catalog.results).work("cells", cell) / "predictions.jsonl", PROBES // 4
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
     def start(self, prepared: Prepared, launch: Launch) -> Handle:
-        handle = self._runtime.start(prepared, launch)
-        if not launch.arguments and not self._started:
-            self._started += 1
-            threading.Thread(target=self._strike, args=(handle,)).start()
+        if launch.arguments or self._started:
+            return self._runtime.start(prepared, launch)
+        self._started += 1
+        waiting = {**launch.env, "UPKEEP_TEST_WAITS_AFTER": str(PROBES // 2)}
+        handle = self._runtime.start(prepared, replace(launch, env=waiting))
+        threading.Thread(target=self._strike, args=(handle,)).start()
         return handle
 
     def _strike(self, handle: Handle) -> None:
