@@ -874,7 +874,8 @@ TITLES = {"chair": "Chair", "vice chair": "Vice", "ranking member": "Ranking", "
 MONTHS = list(calendar.month_name)
 RELATION = (
     "party|state|district|office address|rank among the state's two senators|date of birth|"
-    "full committee, or one of the full committees,|parent committee|senior senator|junior senator|representative|holder"
+    "full committee, or one of the full committees,|parent committee|senior senator|junior senator|representative|"
+    "holder"
 )
 
 

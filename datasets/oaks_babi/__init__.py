@@ -106,6 +106,8 @@ def build(context: Context) -> Built:
     tables = assembling.assemble(streams, questions, measure)
     statistics = assembling.common_statistics(tables) | {
         "facts_per_stream": round(facts_told / options.streams, 3),
+        # By this builds with different tokenizers compare.
+        "words_per_chunk": round(tables[0]["text"].str.count_matches(r"\S+").sum() / len(tables[0]), 1),
         "candidates": float(sum(map(len, pools))),
         **shares.distances([c for chosen in drawn for c in chosen]),
     }
