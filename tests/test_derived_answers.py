@@ -108,8 +108,77 @@ def of_stories(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]
         yield row, {"ABCDEFGHIJ"[place]}
 
 
+# ---------------------------------------------------------------- news that take the place of news
+
+SAYS = re.compile(r"(The|A second) ([a-z][a-z ]*) of ([A-Z].+?) is (?:now )?(.+)")
+WHAT = re.compile(r"What is the ([a-z][a-z ]*) of ([A-Z].+)\?")
+WHETHER = re.compile(r"Is (.+) the ([a-z][a-z ]*) of ([A-Z].+)\?")
+
+
+def of_feeds(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """What was said last of a thing, up to the question."""
+    said: defaultdict[tuple[str, str, str], dict[int, str]] = defaultdict(dict)
+    for document in data.documents.sort("stream", "position").iter_rows(named=True):
+        for sentence in re.split(r"(?<=\.)\s+", document["text"]):
+            if match := SAYS.fullmatch(sentence.removesuffix(".")):
+                more, attribute, thing, value = match.groups()
+                history = said[document["stream"], attribute, thing]
+                before = list(history.values())[-1:] if more == "A second" else []
+                history[document["position"]] = " and ".join([*before, value])
+    for row in asked(data):
+        if match := WHETHER.fullmatch(row["question"]):
+            claimed, attribute, thing = match.groups()
+        else:
+            match = WHAT.fullmatch(row["question"])
+            assert match is not None, row["question"]
+            claimed, (attribute, thing) = None, match.groups()
+        history = said[row["stream"], attribute, thing]
+        latest = history[max(place for place in history if place <= row["position"])]
+        if claimed is not None:
+            yield row, {"yes" if claimed == latest else "no"}
+        else:
+            yield row, {"ABCD"[row["options"].index(latest)] if row["options"] else latest}
+
+
+# ---------------------------------------------------------------- releases of libraries
+
+NEW = re.compile(r"New (function|class|method|parameter): (?:(\w+) of )?([\w.]+)\.")
+
+
+def of_releases(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """What the notes list, by kind and place, and what they say that it does."""
+    features = []  # (kind, parent, leaf, text)
+    for text in data.documents["text"]:
+        if match := NEW.search(text):
+            kind, parameter, path = match.groups()
+            parent, leaf = (path, parameter) if parameter else path.rsplit(".", 1)
+            features.append((kind, parent, leaf, " ".join(text.split())))
+    for row in asked(data):
+        question, kind, family = row["question"], row["slice_kind"], row["slice_family"]
+        mine = [one for one in features if one[0] == kind]
+        if match := re.fullmatch(r"Does \w+ have a \w+ at ([\w.]+)\?", question):
+            yield row, {"Yes" if any(f"{parent}.{leaf}" == match[1] for _, parent, leaf, _ in mine) else "No"}
+        elif match := re.fullmatch(r"What \w+ are in ([\w.]+)\?", question):
+            there = [one for one in mine if one[1] == match[1]]
+            leaves = {one[2] for one in there}
+            # Unmerged, each feature is asked for by itself, in the same words.
+            yield row, leaves if family == "imp_rel" else leaves & {row["answers"][0]}
+        else:
+            does = re.match(r"(?:What|Which) \w+ (?:in|of) ([\w.]+) (.+?)(?: in this code)?\?", question)
+            assert does is not None, question
+            found = {one[2] for one in mine if f"{one[1]}.".startswith(f"{does[1]}.") and does[2] in one[3]}
+            yield row, found
+
+
 DERIVE: dict[str, Callable[[store.Dataset], Iterator[tuple[dict[str, Any], set[str]]]]] = {
+    "evolveqa_aws_control_mini": of_feeds,
+    "evolveqa_aws_mini": of_feeds,
+    "evolveqa_azure_control_mini": of_feeds,
+    "evolveqa_azure_mini": of_feeds,
+    "evolveqa_who_control_mini": of_feeds,
+    "evolveqa_who_mini": of_feeds,
     "evowiki_mini": of_register,
+    "imprint_code_mini": of_releases,
     "oaks_novel_mini": of_stories,
 }
 
