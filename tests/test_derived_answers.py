@@ -126,11 +126,12 @@ def of_feeds(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
                 before = list(history.values())[-1:] if more == "A second" else []
                 history[document["position"]] = " and ".join([*before, value])
     for row in asked(data):
-        if match := WHETHER.fullmatch(row["question"]):
+        *_, question = row["question"].split("\n")  # hints stand above it
+        if match := WHETHER.fullmatch(question):
             claimed, attribute, thing = match.groups()
         else:
-            match = WHAT.fullmatch(row["question"])
-            assert match is not None, row["question"]
+            match = WHAT.fullmatch(question)
+            assert match is not None, question
             claimed, (attribute, thing) = None, match.groups()
         history = said[row["stream"], attribute, thing]
         latest = history[max(place for place in history if place <= row["position"])]
@@ -172,6 +173,7 @@ def of_releases(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]
 
 DERIVE: dict[str, Callable[[store.Dataset], Iterator[tuple[dict[str, Any], set[str]]]]] = {
     "evolveqa_aws_control_mini": of_feeds,
+    "evolveqa_aws_hints_mini": of_feeds,
     "evolveqa_aws_mini": of_feeds,
     "evolveqa_azure_control_mini": of_feeds,
     "evolveqa_azure_mini": of_feeds,
