@@ -813,14 +813,14 @@ class Records:
             return [f"state:{term['state']}"]
         if relation == "district":
             return [f"district:{term['state']}-{term['district']}"] if term["type"] == "rep" else []
-        if relation == "office":
+        if relation == "office address":
             return [f"office:{term['office']}"] if term.get("office") else []
-        if relation == "seniority":
+        if relation == "rank among the state's two senators":
             return [f"rank:{term['state_rank']}"] if term["type"] == "sen" else []
         if relation == "date of birth":
             year, month, day = self.people[who]["bio"]["birthday"].split("-")
             return [f"day:{MONTHS[int(month)]} {int(day)}, {year}"]
-        if relation == "committee":
+        if relation == "full committee, or one of the full committees,":
             sits = [code for code, seats in self.members.items() if any(s["bioguide"] == who for s in seats)]
             return [f"body:{code}" for code in sits if code in self.bodies and self.bodies[code][1] is None]
         return []
@@ -873,8 +873,9 @@ WI=Wisconsin|WY=Wyoming""".replace("\n", "").split("|")
 TITLES = {"chair": "Chair", "vice chair": "Vice", "ranking member": "Ranking", "co-chair": "Cochair"}
 MONTHS = list(calendar.month_name)
 RELATION = (
-    "party|state|district|office|seniority|date of birth|committee|parent committee|senior senator|junior senator|"
-    "representative|holder"
+    "party|state|district|office address|rank among the state's two senators|date of birth|"
+    "full committee, or one of the full committees,|parent committee|senior senator|junior senator|representative|"
+    "holder"
 )
 
 

@@ -49,6 +49,8 @@ class Options(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Whether a question has to begin with a person, as in the paper."""
     replaced: bool = False
     """Whether a statement that took another's place counts as the same one (see `levels`)."""
+    apart: bool = False
+    """Whether a question is left out that has an answer within the name of another object of its last relation."""
     most: dict[str, list[int]] = {}
     """Level -> at most so many questions of 1, 2 and 3 hops; a level without has no limit."""
     chunk_tokens: int = 256
@@ -104,7 +106,9 @@ def build(context: Context) -> Built:
     snapshots, inputs = _read(options, whole)
     current = snapshots[-1]
     found = levels(snapshots, options.replaced)
-    asked, counts = asking.questions(found, current, options.hops, options.humans, options.most, options.seed)
+    asked, counts = asking.questions(
+        found, current, options.hops, options.humans, options.most, options.seed, options.apart
+    )
     if not asked:
         raise UpkeepError(
             "no question comes out",

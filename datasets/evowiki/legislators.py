@@ -35,17 +35,18 @@ RELATIONS_OF = {
     "party": ("party", False),
     "state": ("state", False),
     "district": ("district", False),
-    "office": ("office", False),
+    "office": ("office address", False),
     "born": ("date of birth", False),
-    "seniority": ("seniority", False),
-    "committee": ("committee", False),
+    "seniority": ("rank among the state's two senators", False),
+    "committee": ("full committee, or one of the full committees,", False),
     "senior_senator": ("senior senator", True),
     "junior_senator": ("junior senator", True),
     "representative": ("representative", True),
     "holder": ("holder", True),
     "parent": ("parent committee", False),
 }
-"""Relation -> label, and whether its objects are persons."""
+"""Relation -> label, and whether its objects are persons. A label says what is meant where the word alone has several
+meanings (an office, seniority), and that one of several right answers is enough (a committee)."""
 
 
 class Id(msgspec.Struct, frozen=True):
@@ -300,7 +301,7 @@ def _tell_person(base: _Base, person: Person, title: str) -> None:
         base.tell(me, f"{name} was born on {born}.")
     if term.office:
         base.fact(me, "office", term.office)
-        base.tell(me, f"The office of {name} is {term.office}.")
+        base.tell(me, f"The office address of {name} is {term.office}.")
     base.tell(me, f"The present term of {name} began on {written_date(term.start)}.")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -114,7 +114,13 @@ def objects_at(chains: pl.DataFrame, facts: pl.DataFrame, hops: int) -> pl.DataF
 
 
 def questions(
-    levels: Levels, current: Snapshot, hops: int, humans: bool, most: Mapping[str, Sequence[int]], seed: int
+    levels: Levels,
+    current: Snapshot,
+    hops: int,
+    humans: bool,
+    most: Mapping[str, Sequence[int]],
+    seed: int,
+    apart: bool = False,
 ) -> tuple[list[Asked], dict[str, float]]:
     """The questions that are asked, and why others are not.
 
@@ -122,6 +128,8 @@ def questions(
         hops: 1 to 3.
         humans: whether the first subject has to be a person.
         most: level -> at most so many questions of 1, 2, 3 hops, drawn at random; a level without is not limited.
+        apart: whether a question is left out that has an answer within the name of another object of its last relation
+            (`Virginia`, where `West Virginia` would count as right).
     """
     starts = current.entities.filter("human").select(subject="entity") if humans else None
     label = levels.labels["current"]
@@ -129,6 +137,7 @@ def questions(
         id: (name, person) for id, name, person in current.relations.select("relation", "label", "person").rows()
     }
     shared = Counter(leaks.key(name) for name in current.entities["label"])
+    within = _within(levels) if apart else {}
     left: Counter[str] = Counter()
     made: list[Asked] = []
     for n, chains in enumerate(paths(levels, starts, hops, seed), 1):
@@ -155,6 +164,8 @@ def questions(
                 left["left out: answer that changed its name"] += 1
             elif shared[leaks.key(subject)] > 1:
                 left["left out: several entities of the subject's name"] += 1
+            elif any(leaks.key(answer) in within.get(steps[-1][1], ()) for answer in asked.answers):
+                left["left out: answer within another object's name"] += 1
             elif leaks.tells(asked.text, asked.answers):
                 left["left out: answer in question"] += 1
             elif leaks.tells(asked.text, asked.outdated):
@@ -169,6 +180,17 @@ def questions(
     drawn = [asked for level in LEVELS for n in range(1, hops + 1) for asked in _draw(unique, level, n, most, seed)]
     statistics: dict[str, float] = {name: left[name] for name in sorted(left)}
     return drawn, statistics | {"candidates": len(unique), "left out: drawn others": len(unique) - len(drawn)}
+
+
+def _within(levels: Levels) -> dict[str, set[str]]:
+    """Relation -> all runs of words within the names of its objects, but for the whole names."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    facts = levels.facts["current"].select("relation", "objects").explode("objects").unique()
+    for relation, object in facts.iter_rows():
+        words = leaks.key(levels.labels["current"].get(object, object)).split()
+        runs = ((first, last) for first in range(len(words)) for last in range(first + 1, len(words) + 1))
+        found[relation].update(" ".join(words[a:b]) for a, b in runs if b - a < len(words))
+    return found
 
 
 def _with_history(chains: pl.DataFrame, levels: Levels, hops: int) -> pl.DataFrame:

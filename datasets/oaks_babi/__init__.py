@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from statistics import fmean
 
 from msgspec import Struct
 
@@ -106,6 +107,8 @@ def build(context: Context) -> Built:
     tables = assembling.assemble(streams, questions, measure)
     statistics = assembling.common_statistics(tables) | {
         "facts_per_stream": round(facts_told / options.streams, 3),
+        # By this builds with different tokenizers compare.
+        "words_per_chunk": round(fmean(len(text.split()) for stream in streams for text in stream.texts), 1),
         "candidates": float(sum(map(len, pools))),
         **shares.distances([c for chosen in drawn for c in chosen]),
     }

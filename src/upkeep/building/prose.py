@@ -24,6 +24,7 @@ _END = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _ENDS_AS_SENTENCE = re.compile(r"[.!?:;,—-][\"'”’)\]_]*$")
+_GOES_ON = re.compile(r"[:;,—-][\"'”’)\]_]*$")
 _BREAK = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"'”’)_]))\s+(?=[\"'“‘(_]?[A-Z])")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|M|Mme|Prof|Capt|Rev|Hon|No|vol|etc|i\.e|e\.g|[A-Z])\.$")
 
@@ -49,13 +50,17 @@ def read_sentences(text: str) -> list[str]:
     """The sentences of a book, each with the white space before it: a paragraph's first has `PARAGRAPH`.
 
     Paragraphs that do not end as a sentence does (titles, contents, headings) and the credits of who made the file are
-    left out: they would tell a model which book it reads (OAKS, B.1.3 footnote 8).
+    left out: they would tell a model which book it reads (OAKS, B.1.3 footnote 8). A paragraph that ends in the middle
+    of a sentence (before a speech, a letter or a verse) is one piece with what follows it.
     """
     pieces: list[str] = []
     for block in re.split(r"\n\s*\n", strip_boilerplate(text.replace("\r\n", "\n"))):
         paragraph = " ".join(block.split())
         if _ENDS_AS_SENTENCE.search(paragraph) and not paragraph.startswith("Produced by "):
-            pieces += [(" " if n else PARAGRAPH) + s for n, s in enumerate(split_sentences(paragraph))]
+            sentences = [(" " if n else PARAGRAPH) + s for n, s in enumerate(split_sentences(paragraph))]
+            if pieces and _GOES_ON.search(pieces[-1]):
+                pieces[-1] += sentences.pop(0)
+            pieces += sentences
     return pieces
 
 
