@@ -109,19 +109,19 @@ def dataset(arguments: argparse.Namespace) -> int:
     """`./upkeep dataset`: build it, describe what is built, or say what baselines score on it."""
     from upkeep import inputs
     from upkeep.building.build import describe
-    from upkeep.grading.baselines import baselines
-    from upkeep.operations import baselines as shown
+    from upkeep.operations import baselines
 
     catalog, name = catalog_of(arguments), arguments.name
-    if arguments.what == "baselines":
-        shown.show(catalog, name, as_json=arguments.json)
-        return 0
-    if name is None:
-        raise UpkeepError("which dataset?", expected=f"./upkeep dataset {arguments.what} NAME")
-    catalog.dataset(name)
-    card = _build(catalog, name) if arguments.what == "build" else inputs.dataset(catalog, name)
-    print(describe(catalog, card))
-    print("\n" + "\n".join(shown.lines(catalog, [baselines(catalog, name)])))
+    if arguments.what != "baselines":
+        if name is None:
+            raise UpkeepError("which dataset?", expected=f"./upkeep dataset {arguments.what} NAME")
+        catalog.dataset(name)
+        card = _build(catalog, name) if arguments.what == "build" else inputs.dataset(catalog, name)
+        print(describe(catalog, card))
+    if arguments.what == "describe":
+        print()
+    if arguments.what != "build":
+        baselines.show(catalog, name, as_json=arguments.json)
     return 0
 
 

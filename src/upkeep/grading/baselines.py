@@ -4,7 +4,8 @@ What they score says how far the form of a dataset gives its answers away:
 
 - `random`, whose expectation is the chance that the others are set beside: one of the options or, where a question
   gives none, of the dataset's distinct answers (the first accepted one of each question), each as likely;
-- `most_common`: the answer that is right most often in a kind of question; of options their letter or label;
+- `most_common`: the answer that is right most often in a kind of question; of options their place or their label, which
+  may be of several languages;
 - `longest`: the option with the most characters;
 - `last_mentioned`: the option that the documents which have arrived mention last, as whole words; where they mention
   none, the one that most questions offer (that it cannot be known yet). Not of labels, which documents do not name;
@@ -199,8 +200,8 @@ def _of_options(key: Key, documents: pl.DataFrame, form: str) -> _Found:
     common, place = [], pl.col("trial").filter("right").first().alias("which")
     answered = key.probes.hstack(rows.group_by("probe_id", maintain_order=True).agg(place).select("which"))
     for name, column in _slices(answered).items():
-        sums = rows.group_by("guess", value=column).agg(pl.col("right").sum()).group_by("value").agg(pl.max("right"))
-        of = key.probes.group_by(value=column).len().join(sums, on="value")
+        sums = [rows.group_by(as_, value=column).agg(pl.sum("right")).drop(as_) for as_ in ("guess", "trial")]
+        of = key.probes.group_by(value=column).len().join(pl.concat(sums).group_by("value").max(), on="value")
         common.append(of.select(slice=pl.lit(name), value="value", share=pl.col("right") / pl.col("len")))
     return _Found(shares.drop("probe_id"), pl.concat(common), exact=True)
 
