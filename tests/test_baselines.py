@@ -328,8 +328,9 @@ def test_they_are_kept_beside_the_dataset_and_worked_out_anew_where_they_are_gon
     assert baselines(catalog, "news") == found
 
     path.write_bytes(path.read_bytes().replace(b"100.0", b"25.00"))  # damaged
-    with pytest.raises(UpkeepError):
-        validate_path(path)
+    for damaged in (path, path.parent):
+        with pytest.raises(UpkeepError, match=r"baselines\.json"):
+            validate_path(damaged)
     assert baselines(catalog, "news") == found
 
     def never(*_: object) -> list[Kind]:

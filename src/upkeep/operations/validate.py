@@ -112,10 +112,12 @@ def _check_lines(path: Path, record: type[R], what: str) -> str:
     return f"{count:,} {what}"
 
 
-def _check_dataset(path: Path, _: Path | None) -> str:
+def _check_dataset(path: Path, results: Path | None) -> str:
     from upkeep.building.store import validate
 
     card = validate(path.parent)
+    if (beside := path.with_name("baselines.json")).exists():
+        _check_sealed(Baselines, beside, results)
     return f"{card.dataset}: {card.documents:,} documents, {card.probes:,} probes, files as in the card"
 
 
