@@ -36,7 +36,6 @@ make(root, "text")
 shutil.copytree(real / "datasets/oaks_babi", root / "datasets/oaks_babi")
 for name in ("reference", "prompts"):  # of its card, and of what baselines are graded by
     shutil.copytree(real / "papers/oaks" / name, root / "papers/oaks" / name)
-shutil.copy(real / "papers/oaks/judges.yaml", root / "papers/oaks/judges.yaml")
 patch = pytest.MonkeyPatch()
 
 
