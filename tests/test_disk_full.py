@@ -34,7 +34,8 @@ root = place / "suite"
 root.mkdir()
 make(root, "text")
 shutil.copytree(real / "datasets/oaks_babi", root / "datasets/oaks_babi")
-shutil.copytree(real / "papers/oaks/reference", root / "papers/oaks/reference")
+for name in ("reference", "prompts"):  # of its card, and of what baselines are graded by
+    shutil.copytree(real / "papers/oaks" / name, root / "papers/oaks" / name)
 patch = pytest.MonkeyPatch()
 
 

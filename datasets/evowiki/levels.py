@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from upkeep.building import leaks
+
 from .facts import Snapshot
 
 TIMES = ("init", "cutoff", "current")
@@ -271,3 +273,14 @@ def _supported(table: pl.DataFrame, support: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("object").alias("objects"))
         .join(counts, on=FACT, maintain_order="left")
     )
+
+
+def within_names(levels: Levels) -> dict[str, set[str]]:
+    """Relation -> all runs of words within the names of its present objects, but for the whole names."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    facts = levels.facts["current"].select("relation", "objects").explode("objects").unique()
+    for relation, object in facts.iter_rows():
+        words = leaks.key(levels.labels["current"].get(object, object)).split()
+        runs = ((first, last) for first in range(len(words)) for last in range(first + 1, len(words) + 1))
+        found[relation].update(" ".join(words[a:b]) for a, b in runs if b - a < len(words))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -15,7 +15,7 @@ from upkeep.building.assistant import Assistant, Step
 from upkeep.contract import Pair, Sampling
 
 from .facts import Snapshot
-from .levels import FACT, LEVELS, Levels
+from .levels import FACT, LEVELS, Levels, within_names
 
 MAX_HOPS = 3
 MOST_PATHS = 50_000
@@ -137,7 +137,7 @@ def questions(
         id: (name, person) for id, name, person in current.relations.select("relation", "label", "person").rows()
     }
     shared = Counter(leaks.key(name) for name in current.entities["label"])
-    within = _within(levels) if apart else {}
+    within = within_names(levels) if apart else {}
     left: Counter[str] = Counter()
     made: list[Asked] = []
     for n, chains in enumerate(paths(levels, starts, hops, seed), 1):
@@ -180,17 +180,6 @@ def questions(
     drawn = [asked for level in LEVELS for n in range(1, hops + 1) for asked in _draw(unique, level, n, most, seed)]
     statistics: dict[str, float] = {name: left[name] for name in sorted(left)}
     return drawn, statistics | {"candidates": len(unique), "left out: drawn others": len(unique) - len(drawn)}
-
-
-def _within(levels: Levels) -> dict[str, set[str]]:
-    """Relation -> all runs of words within the names of its objects, but for the whole names."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    facts = levels.facts["current"].select("relation", "objects").explode("objects").unique()
-    for relation, object in facts.iter_rows():
-        words = leaks.key(levels.labels["current"].get(object, object)).split()
-        runs = ((first, last) for first in range(len(words)) for last in range(first + 1, len(words) + 1))
-        found[relation].update(" ".join(words[a:b]) for a, b in runs if b - a < len(words))
-    return found
 
 
 def _with_history(chains: pl.DataFrame, levels: Levels, hops: int) -> pl.DataFrame:

@@ -140,9 +140,12 @@ def _parser(root: str) -> argparse.ArgumentParser:
         "--recorded", action="store_true", help="as far as the record of replies answers; 1 where a model is wanted"
     )
 
-    dataset = command("dataset", jobs.dataset, "build or describe a dataset")
-    dataset.add_argument("what", choices=["build", "describe"])
-    dataset.add_argument("name")
+    dataset = command(
+        "dataset", jobs.dataset, "build or describe a dataset; what answers without a model and without reading score"
+    )
+    dataset.add_argument("what", choices=["build", "describe", "baselines"])
+    dataset.add_argument("name", nargs="?", help="`baselines`: default, every one that is built")
+    dataset.add_argument("--json", action="store_true", help="`baselines`: print them for programs")
 
     image = command("image", jobs.image, "build the image of a method or an engine, or lock requirements")
     image.add_argument("what", choices=["build", "lock"])

@@ -159,6 +159,7 @@ DATASET: Fields = {
     "equivalence": "out",
     "metrics": "out",
     "judges": "out",
+    "implied": "out",
     "training": "out",
 }
 

@@ -16,6 +16,10 @@ class Layout:
         """Folder of documents.parquet, probes.parquet, gold.parquet, card.json."""
         return self.results / "datasets" / name
 
+    def baselines(self, name: str) -> Path:
+        """What answers without a model and without reading score on a dataset."""
+        return self.dataset(name) / "baselines.json"
+
     def image(self, method: str | None, engine: str) -> Path:
         """Record of a built image or environment: of a method, or of an engine."""
         return self.results / "images" / (f"{method}.{engine}.json" if method is not None else f"{engine}.json")

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, UnsetType, defstruct
 from msgspec.structs import fields as fields_of
 
 from upkeep.contract.base import Count, Fingerprint, Name, Positive, Record, Sealed, Sha256
+from upkeep.contract.predictions import Form
 
 FaultKind = Literal[
     "broken_record",
@@ -18,6 +19,8 @@ FaultKind = Literal[
     "unread_reply",
 ]
 """What can be wrong with an item of a dataset's inputs; the last is a model's reply in another form than demanded."""
+Share = Annotated[float, Meta(ge=0, le=100)]
+"""Percent."""
 FaultPolicy = Literal["skip", "refuse"]
 Provenance = Literal["release", "rebuild", "stand_in", "own"]
 """What a dataset is to the paper's dataset that tables and claims know by its name: the paper's own, as its authors
@@ -31,6 +34,46 @@ class Published(Record, frozen=True, kw_only=True):
     table: str
     where: dict[str, str] = {}
     """Column -> value."""
+
+
+Baseline = Literal["most_common", "longest", "last_mentioned", "option_overlap"]
+"""A way to answer without a model and without reading (`grading.baselines`)."""
+
+
+class Implied(Record, frozen=True, kw_only=True):
+    """A baseline that a paper's own construction lets exceed chance."""
+
+    baseline: Baseline
+    where: Annotated[dict[str, str], Meta(min_length=1, max_length=1)]
+    """The kind of question: `form`, or a slice -> its value."""
+    reason: Annotated[str, Meta(min_length=1)]
+
+
+class Kind(Record, frozen=True, kw_only=True):
+    """What the baselines score on one kind of question: all of a form, or those of a form in a slice."""
+
+    form: Form
+    slice: str = ""
+    """Name of a slice; empty for all of the form."""
+    value: str = ""
+    probes: Positive
+    chance: Share
+    """Expectation of the baseline `random`: one of the options, or of the dataset's distinct answers where it gives
+    none, each as likely."""
+    exact: bool
+    """Whether `chance`, and what ties are worth, are computed whole; else from seeded draws."""
+    found: dict[Baseline, Share]
+    """Percent of right answers; without a baseline that the form does not have."""
+
+
+class Baselines(Sealed, frozen=True, kw_only=True):
+    """`baselines.json` beside a built dataset: what answers that use no model and no reading score on it."""
+
+    dataset: Name
+    made_of: dict[str, str]
+    """The dataset's parts, what decides a verdict, and code, each with its hash."""
+    kinds: list[Kind]
+    """A form, then its slices."""
 
 
 class DatasetCard(Sealed, frozen=True, kw_only=True):
@@ -120,6 +163,8 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """The paper whose `metrics.py` scores it; or `answers`, the metrics of papers that have none."""
     judges: Name | None = None
     """Who judges responses, beside the answer key: a list in its paper's `judges.yaml`."""
+    implied: list[Implied] = []
+    """Baselines that exceed chance by the paper's own construction: a build remarks on them and does not warn."""
     training: dict[Name, TrainingSet] = {}
     """Sets to train models on, beside the one of all documents and pairs."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,12 +17,12 @@ import polars as pl
 from msgspec import Struct
 
 from upkeep.catalog import Catalog
-from upkeep.contract import MAX_VALUES, Count, Fingerprint, Manifest, Measurement, Sealed
+from upkeep.contract import MAX_VALUES, Count, Fingerprint, Form, Manifest, Measurement, Pattern, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import open_regular, write_atomically
 from upkeep.grading.judgements import spotted
 from upkeep.grading.key import Key, canonical_answers
-from upkeep.grading.reading import read_answer
+from upkeep.grading.reading import Parse, read_answer
 from upkeep.identity import meaning
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
@@ -212,15 +212,11 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
         # A prediction for an unknown probe is told apart by `grade`.
         form, options = forms.get(record.probe_id, ("short", None))
         failed = record.error is not None
-        (answer, parse), said, right = (None, "none"), None, None
+        told: tuple[object, ...] = (None, "none", None, None)
         if record.response is not None and not failed:
-            answer, parse = read_answer(record.response, form, options, key.marker)
-            if (known := key.patterns.get(record.probe_id)) is not None:
-                said = spotted(known[0], record.response)
-                right = said in known[1]
+            told = read_response(record.response, form, options, key.marker, key.patterns.get(record.probe_id))
         rank = _rank(record.retrieved, key.gold_chunk.get(record.probe_id))
         usage = record.usage
-        told = (answer, parse, said, right)
         row = (record.probe_id, record.trial, *told, failed, rank, usage.prompt, usage.completion)
         for column, value in zip(lists, row, strict=True):
             column.append(value)
@@ -233,6 +229,29 @@ def read_predictions(folder: Path, manifest: Manifest, key: Key) -> tuple[pl.Dat
         for name, found in sorted(measured.items())
     )
     return pl.DataFrame(columns, schema=types).with_columns(numbers), most
+
+
+def read_response(
+    response: str,
+    form: Form,
+    options: Sequence[str] | None,
+    marker: str,
+    pattern: tuple[Pattern, frozenset[str]] | None,
+) -> tuple[str | None, Parse, str | None, bool | None]:
+    """What a response says, before it is held against the answer key's words.
+
+    Args:
+        form, options, marker: as in `read_answer`.
+        pattern: of its probe, as `Key.patterns` has it.
+
+    Returns:
+        `answer`, `parse`, `verdict` and `right` of VERDICTS.
+    """
+    answer, parse = read_answer(response, form, options, marker)
+    if pattern is None:
+        return answer, parse, None, None
+    said = spotted(pattern[0], response)
+    return answer, parse, said, said in pattern[1]
 
 
 def _take(measured: dict[str, dict[int, float]], row: int, values: Mapping[str, float], path: Path) -> None:

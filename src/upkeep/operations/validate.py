@@ -11,11 +11,11 @@ import msgspec
 
 from upkeep import inputs
 from upkeep.catalog import Catalog
-from upkeep.contract import BOUNDARY, CellDescription, Pair, Prediction, Record, Round
+from upkeep.contract import BOUNDARY, Baselines, CellDescription, Pair, Prediction, Record, Round, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.families import read_family
 from upkeep.files import open_regular
-from upkeep.integrity import read_record, verify_folder
+from upkeep.integrity import read_record, read_sealed, verify_folder
 from upkeep.judges import judges_of
 from upkeep.lines import Refused, decode, read_lines
 from upkeep.model_cards import CARD, read_card
@@ -112,10 +112,12 @@ def _check_lines(path: Path, record: type[R], what: str) -> str:
     return f"{count:,} {what}"
 
 
-def _check_dataset(path: Path, _: Path | None) -> str:
+def _check_dataset(path: Path, results: Path | None) -> str:
     from upkeep.building.store import validate
 
     card = validate(path.parent)
+    if (beside := path.with_name("baselines.json")).exists():
+        _check_sealed(Baselines, beside, results)
     return f"{card.dataset}: {card.documents:,} documents, {card.probes:,} probes, files as in the card"
 
 
@@ -202,6 +204,11 @@ def _check_record(record: type[Record], path: Path, _: Path | None) -> str:
     return f"{path.name}: a valid {record.__name__}"
 
 
+def _check_sealed(record: type[Sealed], path: Path, _: Path | None) -> str:
+    read_sealed(path, record, "delete it; it is worked out anew")
+    return f"{path.name}: a valid {record.__name__}"
+
+
 def _check_jsonl(record: type[Record], what: str, path: Path, _: Path | None) -> str:
     return _check_lines(path, record, what)
 
@@ -219,6 +226,7 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),
+    "baselines.json": partial(_check_sealed, Baselines),
     METRICS: lambda path, _: _check_metrics(path),
     "pairs.jsonl": partial(_check_jsonl, Pair, "pairs"),
     "rounds.jsonl": partial(_check_jsonl, Round, "rounds"),

@@ -29,7 +29,7 @@ from upkeep.grading.settings import printed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import Standing
-from upkeep.report import drawing, figures, parts, tables, verdicts, written
+from upkeep.report import drawing, figures, parts, tables, trivial, verdicts, written
 from upkeep.report.asked import asked
 from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
@@ -141,6 +141,7 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             failures=Counter(row.state for row in rows if row.state not in ("complete", NOT_RUN)).most_common(),
             error_kinds=_error_kinds(layout, rows),
             controls=controls(cells, scores),
+            trivial=trivial.shown(catalog, suite_scores),
             overview=overview(suite_scores.own),
             beside=[(str(cell), _link(layout, str(cell), out)) for cell in suite_scores.basis.beside],
             papers=papers,
