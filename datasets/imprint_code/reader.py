@@ -6,9 +6,11 @@ for every identifier. Patterns are about English, not about a library: the same 
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from . import patterns
@@ -22,6 +24,7 @@ _KIND_WORDS: tuple[tuple[Kind, str], ...] = (
     (CLASS, "class|type|exception|error|enum|optimizer|sampler|manager"),
     (FUNCTION, "function|routine|decorator|ufunc|constructor|operator"),
 )
+_BUILTINS = frozenset(dir(builtins))
 LONGEST = 5000
 """Characters of a sentence that is read: notes have none that is longer."""
 
@@ -38,6 +41,10 @@ class Reader:
     found: dict[tuple[bool, str], Feature] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     """Marks that are parameters, or what got them."""
+    said_function: bool = False
+    """Whether the notes call a function what is taken now."""
+    is_class: str = ""
+    """What the lead of a list says to have methods."""
 
     def __post_init__(self) -> None:
         self.module = self.names.module(self.block.titles)
@@ -49,6 +56,19 @@ class Reader:
             self.block.bullet and bool(patterns.NEWS.search(self.lead)) and not patterns.BETTER.search(self.lead)
         )
         self.better = bool(patterns.BETTER.search(self.lead)) and lead is not None
+        self.above = [with_plain_names(one) for one in self.block.leads[::-1]]
+        self.inside = self._of_lead()
+
+    def _of_lead(self) -> str | None:
+        """The class or module that the lead of a list puts its entries in."""
+        for lead in self.above[:1]:
+            if found := patterns.LEAD_OF.search(lead.marked) or patterns.LEAD_IN.search(lead.marked):
+                token = lead.token(found["in"] or found["in2"])
+                full = self.names.resolve(token.text, self.module)
+                if full is not None and (found.re is patterns.LEAD_OF or full in self.names.modules):
+                    self.is_class = full if found.re is patterns.LEAD_OF else ""
+                    return full
+        return None
 
     def features(self) -> Iterator[Feature]:
         marked = self.phrase.marked
@@ -58,17 +78,53 @@ class Reader:
             if prefix["kind"].lower() in patterns.NEW_PREFIXES:
                 marked = marked[prefix.end() :]
         sentences = [s for s in patterns.SENTENCE.split(marked) if re.search(MARK, s) and len(s) <= LONGEST]
+        self._listed_parameters(sentences)
         for named in (True, False):  # where the sentence says to what, before where only the block does
             for place, sentence in enumerate(sentences):
                 if not patterns.OLD.search(sentence):
-                    self._parameters(sentence, sentences[place + 1] if place + 1 < len(sentences) else "", named)
+                    with self._in_first(sentence):
+                        self._parameters(sentence, sentences[place + 1] if place + 1 < len(sentences) else "", named)
         for place, sentence in enumerate(sentences):
             if not patterns.OLD.search(sentence):
-                self._methods(sentence)
-                self._callables(sentence, first=place == 0)
+                with self._in_first(sentence):
+                    self._methods(sentence)
+                    self._callables(sentence, first=place == 0)
         return iter(self.found.values())
 
+    @contextmanager
+    def _in_first(self, sentence: str) -> Iterator[None]:
+        """Read a sentence that begins with `In T, ...` as one about the module T."""
+        before = self.module
+        if found := patterns.IN_FIRST.match(sentence):
+            full = self.names.resolve(self.phrase.token(found["in"]).text, self.module, new=True)
+            if full is not None and not CAMEL.match(full.rpartition(".")[2]):
+                self.module = full
+        yield
+        self.module = before
+
     # ------------------------------------------------------------ parameters
+
+    def _listed_parameters(self, sentences: Sequence[str]) -> None:
+        """Below `The following functions gained the argument T`: what the entry names; below `Both have these
+        additions`: `a T argument to their T methods`."""
+        for lead in self.above[:1]:
+            for pattern in patterns.THE_FOLLOWING:
+                if (found := pattern.search(lead.marked)) and (entry := patterns.ENTRY.match(sentences[0])):
+                    groups = found.groupdict()
+                    marks = re.findall(MARK, groups.get("list") or groups.get("list2") or groups.get("list3") or "")
+                    parents = self._parents({"to": entry["list"]}, ())
+                    for mark in marks:
+                        self._add_parameter(lead.token(mark).text, parents)
+                    return
+        for sentence in sentences:
+            if found := patterns.OF_THEIRS.search(sentence):
+                owners = [full for lead in self.above for full in self._named_in(lead, ()) if self._is_class(full)]
+                leaves = [clean(self.phrase.token(mark).text) for mark in re.findall(MARK, found["to"])]
+                marks = re.findall(MARK, found["list"])
+                self.used.update(marks, re.findall(MARK, found["to"]))
+                for mark in marks:
+                    parents = [f"{owner}.{leaf}" for owner in dict.fromkeys(owners) for leaf in leaves]
+                    self._add_parameter(self.phrase.token(mark).text, parents)
 
     def _parameters(self, sentence: str, following: str, named: bool) -> None:
         for pattern in patterns.PARAMETERS:
@@ -93,7 +149,10 @@ class Reader:
         if not groups.get("to"):
             if patterns.OF_METHOD.search(self.phrase.marked):
                 return []  # an option of one of its methods, which is no parameter of the callable
-            subject = next((full for full in self._subjects(taken) if self.names.is_known(full)), None)
+            subject = next((full for full in self._subjects(taken) if self._is_trusted(full)), None)
+            if subject is None and self.above:  # a nested bullet may say it of what its lead is about
+                about = [full for full in self._named_in(self.above[0], ()) if self.names.is_known(full)]
+                subject = about[0] if len(about) == 1 else None
             return [subject] if subject is not None else []
         marks = re.findall(MARK, groups["to"] or "")
         owners = re.findall(MARK, groups.get("of") or "")
@@ -109,16 +168,35 @@ class Reader:
         elif groups.get("methods"):
             container = next((full for full in self._subjects(()) if CAMEL.match(full.rpartition(".")[2])), None)
         resolved = [self.names.resolve(self.phrase.token(mark).text, self.module, container) for mark in marks]
+        if any(self.phrase.token(mark).text in _BUILTINS for mark in marks):
+            return []  # `min` and `max` of something that is not named
         parents = [full for full in resolved if full is not None and is_public(full)]
-        if not any(self.names.is_known(container or full) for full in parents):
+        parents = [full for full in parents if self.names.is_known(full) or not full.rpartition(".")[2].isupper()]
+        if container is not None and not (self.names.is_known(container) or self._camel(container.rpartition(".")[2])):
+            return []
+        if container is None and not any(self._is_trusted(full) for full in parents):
             return []
         self.used.update(marks, owners)
         return parents
 
+    def _is_trusted(self, full: str) -> bool:
+        """Whether the place of a name is known: the notes write it in full, or the heading gives its module, or it is
+        a class, or in one."""
+        leaf = full.rpartition(".")[2]
+        inside = self.module != self.names.root and full.startswith(f"{self.module}.")
+        return self.names.is_known(full) or inside or any(map(CAMEL.match, full.split(".")[:-1])) or self._camel(leaf)
+
+    @staticmethod
+    def _camel(leaf: str) -> bool:
+        return bool(CAMEL.match(leaf)) and not leaf.isupper()
+
     def _subjects(self, taken: Sequence[str]) -> Iterator[str]:
         """The names of the block, but for the marks `taken`."""
-        for mark in re.findall(MARK, self.phrase.marked):
-            full = self.names.resolve(self.phrase.token(mark).text, self.module) if mark not in taken else None
+        return self._named_in(self.phrase, taken)
+
+    def _named_in(self, phrase: Phrase, taken: Sequence[str]) -> Iterator[str]:
+        for mark in re.findall(MARK, phrase.marked):
+            full = self.names.resolve(phrase.token(mark).text, self.module) if mark not in taken else None
             if full is not None and is_public(full) and full not in self.names.modules:
                 yield full
 
@@ -127,16 +205,17 @@ class Reader:
             if mark in self.used:
                 continue
             self.used.add(mark)
-            name = clean(self.phrase.token(mark).text).rstrip("=").removesuffix("=...").split("=")[0].strip("*")
-            if not re.fullmatch(r"[a-z]\w*", name) or name in {"args", "kwargs"}:
-                self.left_out["not a name"] += 1
-                continue
-            mine = [parents[place]] if respectively and len(parents) == len(marks) else list(parents)
-            mine = [parent for parent in mine if parent.rpartition(".")[2] != name]
-            if not mine:
-                self.left_out["parameter of nothing that is named"] += 1
-                continue
+            mine = [parents[place]] if respectively and len(parents) == len(marks) else parents
+            self._add_parameter(self.phrase.token(mark).text, mine)
+
+    def _add_parameter(self, written: str, parents: Sequence[str]) -> None:
+        name = clean(written).rstrip("=").removesuffix("=...").split("=")[0].strip("*")
+        if not re.fullmatch(r"[a-z]\w*", name) or name in {"args", "kwargs"}:
+            self.left_out["not a name"] += 1
+        elif mine := [parent for parent in parents if parent.rpartition(".")[2] != name]:
             self._found(f"{mine[0]}.{name}", PARAMETER, tuple(mine))
+        else:
+            self.left_out["parameter of nothing that is named"] += 1
 
     # ------------------------------------------------------------ callables
 
@@ -146,14 +225,27 @@ class Reader:
                 marks = [mark for mark in re.findall(MARK, found["list"]) if mark not in self.used]
                 for owner in re.findall(MARK, found["in"]):
                     container = self.names.resolve(self.phrase.token(owner).text, self.module)
-                    if container is None or not self._has_methods(container):
+                    if container is None or not (self._has_methods(container) or self._is_spoken_of(found, marks)):
                         continue
                     for mark in marks:
                         self._callable(mark, METHOD, container, marks)
                 self.used.update(marks)
 
+    def _is_spoken_of(self, found: re.Match[str], marks: Sequence[str]) -> bool:
+        """Whether `T has a new T method` is about a class in lower case: T is no function, and nothing speaks of the
+        ways in which a function works."""
+        if re.search(r"function|routine|solver|algorithm|method=|`?method`? (?:param|argum|keyw)", self.phrase.plain):
+            return False
+        written = [self.phrase.token(mark).text for mark in marks]
+        return all(re.fullmatch(r"[a-z]\w*(?:\(.*\))?", one) for one in written) and bool(
+            re.search(r"\ban? (?:new )?\Z", self.phrase.marked[: self.phrase.marked.find(marks[0])]) if marks else False
+        )
+
+    def _is_class(self, full: str) -> bool:
+        return bool(CAMEL.match(full.rpartition(".")[2])) or full in self.names.objects or full == self.is_class
+
     def _has_methods(self, full: str) -> bool:
-        if CAMEL.match(full.rpartition(".")[2]) or full in self.names.objects:
+        if self._is_class(full):
             return True
         said = " ".join([*(title.marked for title in self.block.titles), self.phrase.marked]).lower()
         return "distribution" in said
@@ -177,12 +269,20 @@ class Reader:
         if first and not self.better and (does := patterns.DOES.match(sentence)):
             self._list(sentence, does, "", None)
         if first and self.listed and (entry := patterns.ENTRY.match(sentence)):
-            self._list(sentence, entry, "", None)
+            self._list(sentence, entry, "method" if self.is_class else self._noun_of_lead(), self.inside)
+
+    def _noun_of_lead(self) -> str:
+        """What the lead of a list calls its entries."""
+        found = patterns.LEAD_NOUN.search(self.lead) if self.above else None
+        return found["noun"] if found else ""
 
     def _is_part(self, listed: str, after: str) -> bool:
         """Whether what is added by a name of one word is part of something: `add T to T` is a parameter of a callable,
         `add T filter to T` and `add T to the benchmarks` are who knows what."""
         marks = re.findall(MARK, listed)
+        if patterns.NO_CALLABLE.search(listed) and re.match(r" to\b", after):  # `add T attribute to T`
+            self.used.update(marks)
+            return True
         if all("." in self.phrase.token(mark).text for mark in marks):
             return False
         if to := patterns.TO_WHAT.match(after):
@@ -194,13 +294,15 @@ class Reader:
 
     def _list(self, sentence: str, found: re.Match[str], noun: str, container: str | None) -> None:
         nouns = dict(re.findall(f"({MARK})(?: ({patterns.NOUN}))?", found["list"], re.IGNORECASE))
-        after = re.match(rf" ({patterns.NOUN})\b", sentence[found.end("list") :], re.IGNORECASE)
+        after = re.match(rf" (?:\([^()]*\) )?({patterns.NOUN})\b", sentence[found.end("list") :], re.IGNORECASE)
         before = patterns.NOUN_BEFORE.search(sentence[: found.start("list")])
         last = after[1] if after else next((own for own in reversed(nouns.values()) if own), "")
         noun = noun or (before[1] if before else "")
         for mark, own in nouns.items():
             if mark not in self.used:
-                self._callable(mark, self._kind_word(own or last or noun, sentence, found), container, nouns)
+                word = own or last or noun
+                self.said_function = bool(re.search(r"function|ufunc|routine", word, re.IGNORECASE))
+                self._callable(mark, self._kind_word(word, sentence, found), container, nouns)
 
     def _kind_word(self, noun: str, sentence: str, found: re.Match[str]) -> Kind | None:
         """The kind that the notes call it; None where they call it something that cannot be called."""
@@ -237,6 +339,9 @@ class Reader:
         if parts[-1].isupper() and ("_" in parts[-1] or len(parts) == 1):
             self.left_out["upper case: a variable of the environment, a flag, an acronym"] += 1
             return
+        if patterns.C_NAME.match(parts[-1]):
+            self.left_out["of an interface in C"] += 1
+            return
         if any(part.startswith("_") for part in parts):
             self.left_out["private or special"] += 1
             return
@@ -254,10 +359,10 @@ class Reader:
 
     def _kind(self, canonical: str, said: Kind, role: str) -> Kind:
         namespace, _, leaf = canonical.rpartition(".")
-        if role in ("class", "exc") or (CAMEL.match(leaf) and said != METHOD):
+        if role in ("class", "exc") or (CAMEL.match(leaf) and said != METHOD and not self.said_function):
             return CLASS
         owned = any(map(CAMEL.match, namespace.split("."))) or namespace in self.names.objects
-        return METHOD if role == "meth" or owned else said
+        return METHOD if role == "meth" or owned or (namespace and namespace == self.is_class) else said
 
     def _is_old(self, canonical: str, beside: Collection[str]) -> bool:
         """Whether the notes say that the name is an alias, or name another path with the same leaf beside it."""
@@ -270,6 +375,10 @@ class Reader:
             if mark in beside or "(" in token.text or "." not in name or not DOTTED.match(name):
                 continue
             same = name.rpartition(".")[2] == leaf and not canonical.endswith(f".{name}")
+            if self.names.full(name) is None and name.partition(".")[0] in patterns.ANOTHERS:
+                continue  # another library's
+            if CAMEL.match(canonical.split(".")[-2]) and CAMEL.match(name.split(".")[-2]):
+                continue  # methods of two classes
             if same and self.names.resolve(name, self.module, new=True) != canonical:
                 return True
         return False
