@@ -24,8 +24,8 @@ _ALL = re.compile(
 )
 _RELEASES = "releases.json"
 _HEADING = re.compile(
-    r"(?:\[?(?:version|release|v\.?)?[ ]*|[A-Za-z][\w.-]*[ ]+(?:version[ ]+)?)\[?v?(?P<version>\d+(?:\.\w+)+|\d{4}\.\d+)\b"
-    r"(?P<rest>.*)",
+    r"(?:\[?(?:version|release|v\.?)?[ ]*|[A-Za-z][\w.-]*[ ]+(?:version[ ]+)?)"
+    r"\[?v?(?P<version>\d+(?:\.\w+)+)\b(?P<rest>.*)",
     re.IGNORECASE,
 )
 """A heading that names a release: `[1.2.0] - 2031-05-08`, `lib 1.2.0 (2031-05-08)`, `Version 1.2`."""

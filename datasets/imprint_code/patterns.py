@@ -58,7 +58,7 @@ ANNOUNCED = _compiled(
     rf"\bnew (?:{_FREE}){_NOUN}\b(?: (?:called|named|is|are))?[,:]? {_ITEMS}",
     rf"\bnew {_ITEMS}(?= {NOUN}\b)",
     rf"{_START}the new {_LIST}(?= \w+s\b)",
-    rf"^{_LIST} (?:{NOUN} )?(?:have |has )?(?:been )?{_ADDED}(?=[\s.,;]|\Z)",
+    rf"^{_LIST} (?:{NOUN} )?(?:have |has )?(?:been )?{_ADDED}(?=[.,;]|\Z)",
     rf"\b(?:using|use) (?:the )?new {_LIST}(?=[.,;]|\Z)",
     rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS} {_BE} {_ADDED}\b",
     rf", (?:the )?(?:new )?{_NOUN} {_ITEMS} {_BE} {_ADDED}\b",
@@ -207,7 +207,8 @@ OTHER_PREFIXES = frozenset(
     {"bug", "build", "chore", "ci", "dep", "doc", "docs", "fix", "maint", "mnt", "perf", "refactor", "test", "tst"}
 )
 IS_DISTRIBUTION = re.compile(
-    r"T (?:has been|was|is) (?:added|introduced|implemented) (?:to|for|which) (?:represent|model|implement)\w* (?:an? |the )?"
+    r"T (?:has been|was|is) (?:added|introduced|implemented) (?:to|for|which) (?:represent|model|implement)\w* "
+    r"(?:an? |the )?"
     r"(?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b|"
     r"distribution (?:as|is implemented as|has been (?:added|implemented) as) T|distributions?, T"
     r"|T,? (?:represents?|implements?|an?|the) (?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b"

@@ -149,7 +149,7 @@ class Reader:
         if not groups.get("to"):
             if patterns.OF_METHOD.search(self.phrase.marked):
                 return []  # an option of one of its methods, which is no parameter of the callable
-            subject = next((full for full in self._subjects(taken) if self._is_trusted(full)), None)
+            subject = next((full for full in self._subjects(taken) if self.names.is_known(full)), None)
             if subject is None and self.above:  # a nested bullet may say it of what its lead is about
                 about = [full for full in self._named_in(self.above[0], ()) if self.names.is_known(full)]
                 subject = about[0] if len(about) == 1 else None
