@@ -28,7 +28,8 @@ from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
 from . import invented, judges, pairs, paths, program, questions, snippets, sources, steps, synthetic
-from .features import PARAMETER, Feature, Findings
+from .features import PARAMETER, Feature
+from .findings import Findings
 from .questions import Entry, Writer
 from .snippets import Trials
 from .sources import Sources

@@ -21,7 +21,12 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="so many features, drawn at random; all without it")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    findings = find(sources.read({"notes": arguments.notes}, Faults({}, Path("the command line"))))
+    findings = find(
+        sources.read(
+            {"notes": arguments.notes},
+            Faults({"duplicate_id": "skip", "empty_text": "skip", "bad_date": "skip"}, Path("the command line")),
+        )
+    )
     features = findings.features
     print(f"{len(features)} features in {findings.candidates} candidates")
     print(", ".join(f"{kind} {n}" for kind, n in sorted(Counter(feature.kind for feature in features).items())))

@@ -15,6 +15,7 @@ from upkeep.contract import Pair
 
 from . import steps
 from .features import PARAMETER
+from .patterns import NOUN
 from .questions import Entry
 
 
@@ -24,6 +25,14 @@ def by_rule(entries: Sequence[Entry]) -> list[Pair]:
     for entry in entries:
         found += [msgspec.structs.replace(pair, document=entry.documents[-1]) for pair in _of(entry)]
     return found
+
+
+def without_name(told: str, leaf: str) -> str:
+    """A text without a name: beside its noun it is left out (`the new function computes`), elsewhere it is `it`."""
+    name = rf"[\w.]*\b{re.escape(leaf)}\b(?:\(\))?"
+    told = re.sub(rf"(?i)\b({NOUN}) (?:called |named )?(?-i:{name})", r"\1", told)
+    told = re.sub(rf"(?i)\b((?:the|an?|new) )(?-i:{name}) (?={NOUN}\b)", r"\1", told)
+    return re.sub(name, "it", told)
 
 
 def _of(entry: Entry) -> list[Pair]:
@@ -44,7 +53,7 @@ def _of(entry: Entry) -> list[Pair]:
         ]
     found.append(Pair(question=f"Which version of {library} added the {name}?", answer=feature.version))
     told = " ".join(feature.block.phrase.plain.replace("`", "").split())
-    hidden = re.sub(rf"[\w.]*\b{re.escape(feature.leaf)}\b", "it", told)
+    hidden = without_name(told, feature.leaf)
     if hidden != told and not leaks.tells(hidden, [feature.leaf]) and feature.kind != PARAMETER:
         found.append(
             Pair(

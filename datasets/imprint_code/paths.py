@@ -43,7 +43,7 @@ CALLABLE_ROLES = frozenset({"class", "exc", "func", "meth"})
 
 def clean(text: str) -> str:
     """A token as a dotted name: without the marks of a role, without call brackets."""
-    return re.sub(r"\(.*\)\Z", "", text.strip().lstrip("~!.")).rstrip(".:,")
+    return re.sub(r"\(.*\)\Z", "", text.strip().lstrip("~!.@")).rstrip(".:,").removesuffix(".__init__")
 
 
 class Names:
@@ -63,6 +63,7 @@ class Names:
         self.modules: set[str] = {self.root}
         self.objects: set[str] = set()
         """Full names that are said to have methods, so are no functions."""
+        blocks = list(blocks)
         said = list(dict.fromkeys(phrases(blocks)))
         tokens = [token for phrase in said for token in phrase.tokens]
         for text in [*pages, *(self._of_role(token) for token in tokens)]:
@@ -70,6 +71,8 @@ class Names:
                 parts = full.split(".")
                 for end in range(2, len(parts) + 1):
                     self._known.setdefault(parts[end - 1], set()).add(".".join(parts[:end]))
+        for block in blocks:
+            self._known_below(block)
         for token in tokens:
             parts = (self.full(token.text) or self.root).split(".")
             self.modules.update(".".join(parts[:end]) for end in range(1, len(parts)) if _is_module(parts[:end]))
@@ -79,6 +82,18 @@ class Names:
                     if (full := self.resolve(phrase.token(mark).text, self.root)) is not None:
                         self.objects.add(full)
         self.modules -= self.objects
+
+    def _known_below(self, block: Block) -> None:
+        """Classes that a block names by a part of their module, below a heading with the rest of it."""
+        module = self.module(block.titles)
+        for token in block.phrase.tokens if module != self.root else ():
+            parts = clean(token.text).split(".")
+            at = next((n for n, part in enumerate(parts) if CAMEL.match(part)), 0)
+            if at and DOTTED.match(clean(token.text)) and _is_module(parts[:at]) and parts[0] not in self._aliases:
+                full = f"{self.root}.{'.'.join(parts[: at + 1])}"
+                if f"{self.root}.{parts[0]}" not in self.modules and parts[0] != module.rpartition(".")[2]:
+                    full = f"{module}.{'.'.join(parts[: at + 1])}"
+                self._known.setdefault(parts[at], set()).add(full)
 
     def _of_role(self, token: Token) -> str:
         """A token's text; with the library before it where a role says that it is one of its callables."""

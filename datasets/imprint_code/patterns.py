@@ -23,11 +23,12 @@ _AND = r"(?:\s*,\s*(?:(?:and|or|as well as)\s+)?|\s+(?:and|or|as well as)\s+|\s*
 _TOKENS = f"{MARK}(?:{_AND}{MARK})*"
 _MODULE = r"(?:namespace|module|sub-?module|package|sub-?package)"
 NOUN = (
-    r"(?:(?:generalized|static|class|abstract|helper|utility|context|public|top-level|python|window|generator)[ -])*"
+    r"(?:(?:generalized|static|class|abstract|helper|utility|context|public|top-level|python|window|generator|reactive"
+    r"|read-only|convenience|builder|async)[ -])*"
     r"(?:functions?|ufuncs?|methods?|classmethods?|class(?:es)?|routines?|constructors?|decorators?|managers?|apis?"
     r"|distributions?|attributes?|propert(?:y|ies)|dtypes?|types?|(?:sub-?)?(?:modules?|packages?)|namespaces?"
     r"|operators?|ops?|expressions?|exceptions?|errors?|warnings?|enums?|alias(?:es)?|optimizers?|samplers?|backends?"
-    r"|variables?|constants?|accessors?)"
+    r"|variables?|constants?|accessors?|fields?|class ?vars?|booleans?|slots?|toggles?|env(?:ironment)? vars?)"
 )
 """What something new may be called."""
 PARAMETER_NOUN = (
@@ -46,8 +47,8 @@ _A = r"(?:an? |the |two |three |several |both )?(?:new )?"
 _BE = r"(?:was|were|is|are|has been|have been|has also been|can be)(?: now| also)*"
 _ADDED = r"(?:added|introduced|implemented|exposed|(?:made )?available|made public|created|provided|defined|new)"
 _ADD = r"(?:add(?:s|ed)?|introduc(?:es?|ed)|expos(?:es?|ed)|implement(?:s|ed)?|creat(?:es?|ed)|provid(?:es?|ed))"
-_GAINED = r"(?:has|have|gained|has gained|have gained|got|was given|have been given)"
-_START = r"^(?:also |additionally,? |furthermore,? |users can now use )?"
+_GAINED = r"(?:has|have|gained|has gained|have gained|got|acquired|have acquired|was given|have been given)"
+_START = r"^(?:also |we(?:'ve|\u2019ve| have)? (?:also )?|additionally,? |furthermore,? |users can now use )?"
 
 # ---------------------------------------------------------------- callables
 
@@ -57,11 +58,15 @@ ANNOUNCED = _compiled(
     rf"\bnew (?:{_FREE}){_NOUN}\b(?: (?:called|named|is|are))?[,:]? {_ITEMS}",
     rf"\bnew {_ITEMS}(?= {NOUN}\b)",
     rf"{_START}the new {_LIST}(?= \w+s\b)",
+    rf"^{_LIST} (?:{NOUN} )?(?:have |has )?(?:been )?{_ADDED}(?=[.,;]|\Z)",
+    rf"\b(?:using|use) (?:the )?new {_LIST}(?=[.,;]|\Z)",
     rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS} {_BE} {_ADDED}\b",
+    rf", (?:the )?(?:new )?{_NOUN} {_ITEMS} {_BE} {_ADDED}\b",
     rf"\b{_ADDED}\b[^.;:{_ANY}]* as (?:the )?(?:new )?(?P<list>{MARK})(?=[\s.,;]|\Z)",
     rf"\bnew\b.* (?:is|are) (?:now )?available (?:through|via|as) (?:the )?(?:new )?{_LIST} {_NOUN}\b",
-    rf"\b(?:gained|new|additional) (?:[\w-]+ )*{_NOUN}: {_LIST}(?=\.|\Z)",
+    rf"\b(?:gained|new|additional) (?:[\w-]+ )*{_NOUN}(?: for [\w -]+)?: {_LIST}(?=\.| \(|\Z)",
     rf"^{_LIST} (?:is|are) (?:an? )?new (?:[\w-]+ ){{0,3}}{_NOUN}\b",
+    rf"\b(?:additional|new|further) (?:[\w-]+ )*{_NOUN} (?:now )?(?:include|comprise|are):? {_LIST}",
 )
 """Other sentences that announce callables wherever they stand."""
 NOUN_BEFORE = re.compile(rf"\b({NOUN})[,:]? (?:called |named )?\Z", re.IGNORECASE)
@@ -82,10 +87,11 @@ ENTRY = re.compile(
 )
 """An entry of a list that is introduced as one of new things."""
 HAS_METHOD = _compiled(
-    rf"{_IN_LIST}(?: class| objects?| instances?)?(?: now)? (?:{_GAINED}|supports?|exposes?)(?: now)? {_A}{_FREE}"
+    rf"{_IN_LIST}(?: class(?:es)?| objects?| instances?| distributions?| widgets?)?(?: now)?"
+    rf" (?:{_GAINED}|supports?|exposes?)(?: now)? {_A}{_FREE}"
     rf"(?P<list>\(?{_TOKENS}\)?) (?:class)?methods?\b",
     rf"(?P<in>{MARK}) has a new (?:class)?method,? {_LIST}",
-    rf"(?:{_ADD}|^) ?{_A}{_LIST} (?:class )?methods? (?:{_BE} {_ADDED} |from \w+ )?to"
+    rf"(?:{_ADD}|^) ?{_A}{_FREE}{_LIST} (?:class )?methods?\b[^.;{_ANY}]* (?:{_BE} {_ADDED} )?(?:to|for|on)"
     rf" (?:an? |the |all )?(?:class )?{_IN_LIST}",
     rf"{_ADD} {_A}methods? {_LIST} to (?:the )?(?:class )?{_IN_LIST}",
 )
@@ -117,16 +123,52 @@ PARAMETERS = _compiled(
     rf"{_FOR}{_LIST} {_PN}:? {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
     rf"{_FOR}(?:new )?{_PN},? {_LIST} {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
     rf"(?:(?P<own>{_TOKENS}) methods? of (?:the )?)?{_TO_LIST}(?: (?:functions?|methods?|class))*,?"
-    rf"(?: can)?(?: now)?(?: also)? (?:{_GAINED}|supports?|accepts?|takes?|offers?|added)(?: now)? {_FREE}"
-    rf"(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS}) {_PN})(?! of type)",
+    rf"(?: can)?(?: now)?(?: also)? (?:{_GAINED}|supports?|accepts?|receives?|takes?|offers?|added)"
+    rf"(?: now)? {_FREE}(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS}) (?:\w+ )?{_PN})(?! of type)",
     rf"{_TO_LIST} (?:now (?:has|have)|gained|has gained|have gained) {_LIST} support\b",
     rf"the following (?:functions?|methods?) now (?:support|accept) {_PN} {_LIST}: {_TO_LIST}",
-    rf"(?P<to>{MARK}) (?:now supports?|now allows?)\b[^.]*\bvia (?:the |an? )?(?:new )?(?:{_PN} )?{_LIST}(?: {_PN})?",
+    rf"{_TO_LIST} (?:now supports?|now allows?)\b[^.]*\bvia (?:the |an? )?(?:new )?(?:{_PN} )?{_LIST}(?: {_PN})?",
     rf"available via (?:the |an? )?(?:new )?{_PN} {_LIST} {_TO}",
     rf"\bnew {_LIST} {_PN}",
     rf"\bnew {_PN} (?:is|are) {_LIST}",
     rf"(?:several|many|additional)[^.{_ANY}]* functions? now (?:support|accept) (?:an? |the )?{_LIST} {_PN}",
 )
+OF_THEIRS = re.compile(
+    rf"(?:^|{_ADD} )an? (?:new )?(?:{_PN} )?{_LIST}(?: {_PN})? (?:to|for|in) (?:their|its) {_TO_LIST}"
+    r" (?:class)?(?:methods?|functions?|constructors?)",
+    re.IGNORECASE,
+)
+"""`A T argument to their T methods`, below a lead that says whose."""
+THE_FOLLOWING = _compiled(
+    rf"\b(?:following|these)\b[^.{_ANY}]*\b(?:functions?|methods?|classes)\b[^.{_ANY}]*"
+    rf" (?:{_GAINED}|supports?|accepts?|takes?|offers?)(?: now)? {_FREE}(?:{_PN},? {_LIST}|(?P<list2>{_TOKENS}) {_PN}"
+    rf"|(?P<list3>{_TOKENS})\s*(?:[.:]|\Z))",
+    rf"{_LIST} {_PN}:? {_BE} (?:{_ADDED}|supported|accepted) (?:to|in|by|for) (?:the )?(?:following|these)\b",
+    rf"{_PN},? {_LIST} {_BE} (?:{_ADDED}|supported|accepted) (?:to|in|by|for) (?:the )?(?:following|these)\b",
+    rf"{_ADD} {_A}{_FREE}(?:{_PN},? {_LIST}|(?P<list2>{_TOKENS}) {_PN}) (?:to|in|for) (?:the )?(?:following|these)\b",
+)
+"""The lead of a list of what got a parameter."""
+LEAD_OF = re.compile(
+    rf"\bmethods? (?:of|in|on|to|for) (?:the )?(?:class )?(?P<in>{MARK})"
+    rf"|(?P<in2>{MARK})(?: class| objects?| instances?| distributions?)? (?:now )?(?:{_GAINED}|supports?|exposes?)\b"
+    r"[^.]*\bmethods?\b",
+    re.IGNORECASE,
+)
+"""The lead of a list of methods: whose they are."""
+LEAD_IN = re.compile(
+    rf"\b(?:to|in|into|of) (?:the )?(?:new )?(?P<in>{MARK})(?: {_MODULE})?\s*[:.]?\s*\Z"
+    rf"|\bnew (?P<in2>{MARK}) {_MODULE}\b",
+    re.IGNORECASE,
+)
+"""The lead of a list of functions or classes: the module that they are in."""
+LEAD_NOUN = re.compile(
+    r"\b(?:new|following|additional|these) (?:[\w-]+ ){0,3}?(?P<noun>methods?|class(?:es)?|attributes?|propert(?:y|ies)"
+    r"|modules?|exceptions?)\b(?! (?:of|for|to|in|on)\b)",
+    re.IGNORECASE,
+)
+"""What the lead of a list calls its entries."""
+IN_FIRST = re.compile(rf"^in (?:the )?(?P<in>{MARK})(?: {_MODULE})?,? ", re.IGNORECASE)
+"""`In T, ...`: the module of a sentence."""
 ADDED_TO = re.compile(rf"^{_LIST} (?:was|were) added to {_TO_LIST}", re.IGNORECASE)
 ALSO_IN = re.compile(rf"^(?:these|they|affected functions) (?:include|are):? {_TO_LIST}", re.IGNORECASE)
 MANY = re.compile(r"several|many|additional", re.IGNORECASE)
@@ -147,11 +189,17 @@ BETTER = re.compile(
     r"|\b(?:is|are|was|were|been) (?:\w+ly )?(?:improved|enhanced|extended|rewritten|optimi[sz]ed|faster)\b",
     re.IGNORECASE,
 )
-NEWS = re.compile(r"\bnew\b|\badd(?:s|ed|ing)?\b|introduc", re.IGNORECASE)
+NEWS = re.compile(
+    r"\bnew\b|\badd(?:s|ed|ing|itions?)?\b|introduc|\bgained\b|\badditional\b|now available", re.IGNORECASE
+)
 ALIAS = re.compile(
     r"(?:\b(?:is|are|as)|[-\u2013:]) an? (?:\w+ )?(?:alias|synonym)|\baliases (?:for|of|to)\b|\brenamed\b",
     re.IGNORECASE,
 )
+ANOTHERS = frozenset({"np", "numpy", "pd", "pandas", "pl", "polars", "sp", "scipy", "torch", "xp", "math", "cmath"})
+"""Libraries that notes of others compare with."""
+C_NAME = re.compile(r"(?:Py|NPY_|Npy|npy_)[A-Z]?\w*_\w+\Z")
+"""Names of an interface in C."""
 PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<kind>[A-Za-z]{3,8})(?:\([^)]*\))?!?:\s+")
 """`feat(x): ...`, as commits begin."""
 NEW_PREFIXES = frozenset({"feat", "enh", "new"})
@@ -159,11 +207,16 @@ OTHER_PREFIXES = frozenset(
     {"bug", "build", "chore", "ci", "dep", "doc", "docs", "fix", "maint", "mnt", "perf", "refactor", "test", "tst"}
 )
 IS_DISTRIBUTION = re.compile(
+    r"T (?:has been|was|is) (?:added|introduced|implemented) (?:to|for|which) (?:represent|model|implement)\w* "
+    r"(?:an? |the )?"
+    r"(?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b|"
     r"distribution (?:as|is implemented as|has been (?:added|implemented) as) T|distributions?, T"
     r"|T,? (?:represents?|implements?|an?|the) (?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b"
 )
 NO_CALLABLE = re.compile(
-    r"attribute|propert|module|package|namespace|variable|constant|backend|warning|dtype alias", re.IGNORECASE
+    r"attribute|propert|module|package|namespace|variable|constant|backend|warning|dtype alias|field|var\b|vars\b"
+    r"|boolean|slot|toggle",
+    re.IGNORECASE,
 )
 
 # ---------------------------------------------------------------- headings

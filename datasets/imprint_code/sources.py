@@ -1,6 +1,8 @@
 """The inputs of the builder: a folder of release notes, and what may be given beside it.
 
-<notes>/<library>/<version>-notes.rst      or .md
+<notes>/<library>/<version>-notes.rst      or <version>.rst, v<version>.rst; .md
+<notes>/<library>/CHANGELOG.md             or CHANGES.rst and the like: all releases, a heading each
+<notes>/<library>/releases.json            GitHub's list of releases: [{tag_name, body, published_at}]
 <notes>/dates.yaml                         optional: {<library>: {<version>: <date>}}
 <docs>/<library>/<canonical path>.rst      or .md, .txt: a page of the documentation
 <snippets>                                 JSON lines {library, identifier, code, url}
@@ -21,12 +23,11 @@ from upkeep.building.reading import Distinct, Faults
 from upkeep.errors import UpkeepError
 from upkeep.yaml_files import INPUT, convert, load
 
-from . import markdown, rst
+from . import forms, markdown, rst
 from .notes import Block
 
 READERS = {".rst": rst.read, ".md": markdown.read}
-FORM = "a folder with <library>/<version>-notes.rst or .md"
-_FILE = re.compile(r"(?P<version>v?\d[\w.+]*)-notes\.(?:rst|md)\Z")
+FORM = "a folder with <library>/<version>-notes.rst or .md, <library>/CHANGELOG.md or <library>/releases.json"
 _DATED = re.compile(
     r"(?im)^\W*(?:release[d ]*(?:on|date)?|date)\W*(?:on\s+)?"
     r"(?P<date>\d{4}-\d{2}-\d{2}|\d{1,2} [A-Z][a-z]+ \d{4}|[A-Z][a-z]+ \d{1,2}, \d{4})\W*$"
@@ -110,15 +111,16 @@ def read(given: Mapping[str, Path], faults: Faults) -> Sources:
     dates = _dates(given.get("dates") or given["notes"] / "dates.yaml", sources, faults)
     seen = Distinct(faults)
     for folder in sorted(path for path in given["notes"].iterdir() if path.is_dir()):
-        found = [(path, named["version"]) for path in sorted(folder.iterdir()) if (named := _FILE.match(path.name))]
-        for path, version in sorted(found, key=lambda one: version_key(one[1])):
+        found: list[forms.Text] = []
+        for path in sorted(path for path in folder.iterdir() if forms.is_notes(path.name)):
             sources.files[f"notes/{folder.name}/{path.name}"] = path
-            text = reading.text(path, faults)
-            if text is None or not reading.usable(text, str(path), faults):
-                continue
-            if seen(f"{folder.name} {version}", str(path)):
-                date = dates.get((folder.name, version)) or _date_in(text, path, faults)
-                sources.releases.append(Release(folder.name, version, date, READERS[path.suffix](text), text))
+            found += forms.read(path, folder.name, faults)
+        for one in sorted(found, key=lambda one: version_key(one.version)):
+            if seen(f"{folder.name} {one.version}", one.where):
+                date = dates.get((folder.name, one.version)) or _date_in(one, faults)
+                sources.releases.append(
+                    Release(folder.name, one.version, date, READERS[one.suffix](one.text), one.text)
+                )
     if not sources.releases:
         raise UpkeepError("no release notes here", where=given["notes"], expected=FORM)
     if "docs" in given:
@@ -164,7 +166,9 @@ def _dates(path: Path, sources: Sources, faults: Faults) -> dict[tuple[str, str]
     return dates
 
 
-def _date_in(text: str, path: Path, faults: Faults) -> str | None:
-    """The date that notes give for themselves near their beginning."""
-    found = _DATED.search(text[:_HEAD])
-    return reading.iso_date(found["date"] or found["titled"], str(path), faults) if found else None
+def _date_in(notes: forms.Text, faults: Faults) -> str | None:
+    """The date that notes give for themselves: in their heading or list, or near their beginning."""
+    if notes.date:
+        return reading.iso_date(notes.date, notes.where, faults)
+    found = _DATED.search(notes.text[:_HEAD])
+    return reading.iso_date(found["date"] or found["titled"], notes.where, faults) if found else None

@@ -1,0 +1,73 @@
+"""The features of all notes of a library, in the order of its releases, each once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import patterns
+from .features import PARAMETER, Feature
+from .notes import MARK, Block, Phrase, phrases
+from .paths import Names
+from .reader import Reader
+
+# ---------------------------------------------------------------- sections
+
+_SHORT = 6
+"""Words of a line that stands for a heading, at most."""
+
+
+def _heading(title: Phrase) -> str:
+    return " ".join(re.findall(r"[\w'-]+", title.marked.lower()))
+
+
+def is_new_part(block: Block) -> bool:
+    """Whether headings lead to the part of the notes that tells of new features.
+
+    A short line with a colon before a list is as good as a heading.
+    """
+    inside = False
+    heads = [lead for lead in block.leads[:1] if lead.marked.endswith(":") and lead.marked.count(" ") < _SHORT]
+    for title in (*block.titles, *heads):
+        heading = _heading(title)
+        plain = not re.search(MARK, title.marked)
+        if plain and patterns.OTHER_PART.search(heading):
+            return False
+        inside = inside or (plain and bool(patterns.NEW_PART.search(heading)))
+    return inside
+
+
+# ---------------------------------------------------------------- reading
+
+
+@dataclass
+class Findings:
+    """The features of all notes, and what was left out and why."""
+
+    features: list[Feature] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    candidates: int = 0
+    _taken: set[str] = field(default_factory=set)
+    _named: set[str] = field(default_factory=set)
+
+    def read(self, library: str, version: str, blocks: Sequence[Block], names: Names) -> None:
+        """Read one release's notes; those of a library are read in the order of its releases."""
+        for block in blocks:
+            if is_new_part(block):
+                self.candidates += 1
+                for feature in Reader(library, version, block, names, self.left_out).features():
+                    self._take(feature, names)
+        for phrase in phrases(blocks):
+            self._named.update(full for token in phrase.tokens if (full := names.full(token.text)) is not None)
+
+    def _take(self, feature: Feature, names: Names) -> None:
+        key = f"{feature.kind == PARAMETER} {feature.canonical}"
+        if key in self._taken:
+            self.left_out["announced before"] += 1
+        elif feature.kind != PARAMETER and feature.canonical in self._named:
+            self.left_out["named in earlier notes"] += 1
+        else:
+            self._taken.add(key)
+            self.features.append(feature)
