@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from test_evowiki import built
+from evowiki_worlds import built
 from upkeep.building import store
 
 Rows = list[dict[str, Any]]

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from test_evowiki import built
+from evowiki_worlds import built
 
 NAME = r"[A-Z]\w+(?: [A-Z]\w+)?"
 DAY = r"\d+ \w+ \d{4}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from test_evowiki import built
+from evowiki_worlds import built
 
 # An attribute; words that give it away without its name; what asks for it in other words; what asks for what follows.
 ATTRIBUTES = """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from test_evowiki import built
+from evowiki_worlds import built
 
 WHO = r"([A-Z]\w+ [A-Z]\w+)"
 ENGLISH = {

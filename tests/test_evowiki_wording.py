@@ -8,7 +8,8 @@ import pytest
 from evowiki import questions
 from evowiki.facts import Snapshot
 from evowiki.levels import levels
-from test_evowiki import asked, congress, snapshot  # noqa: F401  (a fixture)
+from evowiki_worlds import asked, snapshot
+from test_evowiki_congress import congress  # noqa: F401  (a fixture)
 from upkeep.building import store
 from upkeep.questions import key
 

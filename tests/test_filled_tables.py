@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-import test_table_states as table_states
+import table_papers
 from conftest import ROOT
-from test_table_states import PAPERS as ALL_PAPERS
-from test_table_states import SPECS_OF
-from test_tables import NOTHING_WAITS
+from table_papers import PAPERS as ALL_PAPERS
+from table_papers import SPECS_OF
+from table_scores import NOTHING_WAITS
 from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.grading.settings import as_rows, pairs
 from upkeep.report import tables
@@ -87,10 +87,10 @@ def test_published_numbers_as_our_own_lie_within_the_interval_and_those_on_a_reb
     paper: str, name: str
 ) -> None:
     spec, whole = SPECS_OF[paper, name], ALL_PAPERS[paper]
-    printed = table_states.reference_of(paper, spec)
+    printed = table_papers.reference_of(paper, spec)
 
     def table_of(**fields: Any) -> tables.Table:
-        return tables.build(spec, whole, printed, table_states.as_scores(printed, **fields), NOTHING_WAITS)
+        return tables.build(spec, whole, printed, table_papers.as_scores(printed, **fields), NOTHING_WAITS)
 
     def means(row: tables.Row) -> bool:
         return bool(spec.average) and agrees(dict(zip(spec.rows, row.key, strict=True)), spec.average or {})

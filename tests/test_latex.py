@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from test_table_states import HOSTILE, PAPERS, TABLES, as_scores, reference_of
-from test_tables import NOTHING_WAITS
+from table_papers import HOSTILE, PAPERS, TABLES, as_scores, reference_of
+from table_scores import NOTHING_WAITS
 from upkeep.report import tables
 from upkeep.report.latex import to_latex
 

@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from conftest import ROOT
-from test_table_states import evolveqa, reference_of
+from table_papers import evolveqa, reference_of
 from upkeep.catalog import Catalog
 from upkeep.grading.measuring import Measured, measured
 from upkeep.grading.metric_families import read_family

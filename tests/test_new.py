@@ -1,6 +1,6 @@
 """`upkeep new model NAME` and `upkeep new suite NAME`: what they write works at once, and nothing is overwritten.
 
-What `upkeep new method` writes is in `test_methods.py`, a card of weights that there are in `test_models.py`.
+What `upkeep new method` writes is in `test_new_method.py`, a card of weights that there are in `test_models.py`.
 """
 
 from __future__ import annotations

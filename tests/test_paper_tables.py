@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
-from test_tables import NO_SCORES, NOTHING_WAITS, frame, score
+from table_scores import NO_SCORES, NOTHING_WAITS, frame, score
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.grading.score import identify

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from method_fakes import PROMPTS, FakeLLM, document, load, probe
-from test_methods import card, make
+from method_runs import card, make
 from upkeep.cell import Checkpoints, Message, Reply, Sampling, Seen, Tools, Training
 from upkeep.cell.adapters import merge
 from upkeep.contract import ModelSpec, Pair

@@ -4,60 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
-import random
-import re
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from test_tables import NO_SCORES, NOTHING_WAITS, OAKS, PAPER, SPECS, frame, place, score, table
+from table_papers import PAPERS, SPECS_OF, built_of, evolveqa, only, reference_of
+from table_scores import NO_SCORES, PAPER, SPECS, frame, place, score, table
 from upkeep.catalog import Catalog
 from upkeep.jobs import Cell
-from upkeep.report import page, tables, waiting
+from upkeep.report import tables, waiting
 from upkeep.report.comparing import compare
 from upkeep.report.fields import as_printed
-from upkeep.report.latex import latex_escape, to_latex
+from upkeep.report.latex import to_latex
 from upkeep.report.parts import MARKS, told
-from upkeep.report.reference import read_reference
-from upkeep.report.specs import Called, PaperSpec, TableSpec, Unfilled, read_paper
-from upkeep.report.written import ELSEWHERE, to_csv, to_markdown, write_elsewhere
-
-PAPERS = {path.parent.name: read_paper(path.parent) for path in sorted((ROOT / "papers").glob("*/tables.yaml"))}
-SPECS_OF = {(paper, spec.id): spec for paper, specs in PAPERS.items() for spec in specs.tables}
-TABLES = list(SPECS_OF)
-HOSTILE = 'a&b_c%d#e{f}g$h~i^j\\k[l]*m<n>|o "p"\n\n– ’ 模型 \x07 ± \\\\[1em]'
-
-
-def reference_of(paper: str, spec: TableSpec) -> pl.DataFrame:
-    return read_reference(ROOT / "papers" / paper / "reference" / spec.file)
-
-
-def as_scores(reference: pl.DataFrame, **fields: Any) -> pl.DataFrame:
-    """Scores of our own that are the published numbers."""
-    rows = []
-    for n, row in enumerate(reference.iter_rows(named=True)):
-        setting = ";".join(f"{pair['key']}={pair['value']}" for pair in row["setting"])
-        value = float(row["value"])
-        own = row | {"value": value, "low": value - 1, "high": value + 1, "setting": setting, "cell": f"d/m/v/{n}"}
-        rows.append(score(**(own | fields)))
-    return frame(*rows)
-
-
-def only(spec: TableSpec, **fields: Any) -> TableSpec:
-    return msgspec.structs.replace(spec, **fields)
-
-
-def built_of(spec: TableSpec, scores: pl.DataFrame, name: str = "table_2", **more: Any) -> tables.Table:
-    return tables.build(spec, PAPER, read_reference(OAKS / f"reference/{name}.csv"), scores, NOTHING_WAITS, **more)
-
+from upkeep.report.specs import Unfilled
+from upkeep.report.written import to_csv, to_markdown
 
 # ------------------------------------------------------------------ the state of an entry
 
@@ -207,11 +173,6 @@ def test_a_cell_of_no_suite_is_asked_for_by_itself_and_a_suites_own_by_the_suite
     assert waiting.pending(catalog, [cell], NO_SCORES, {}, {}, {})["command"].to_list() == [f"./upkeep cell {cell}"]
 
 
-def evolveqa(name: str, pending: pl.DataFrame, gaps: waiting.Gaps | None = None) -> tables.Table:
-    whole, spec = PAPERS["evolveqa"], SPECS_OF["evolveqa", name]
-    return tables.build(spec, whole, reference_of("evolveqa", spec), NO_SCORES, as_printed(pending, whole.called), gaps)
-
-
 def test_what_scores_alone_have_as_settings_waits_for_the_cell_that_has_such_scores() -> None:
     """Table 10: whether a question gives hints, no variant says, but which dataset it is of."""
     reference = reference_of("evolveqa", SPECS_OF["evolveqa", "table_10"])
@@ -297,209 +258,3 @@ def test_a_place_that_no_run_of_ours_fills_says_why() -> None:
     number = place(built, "Qwen3-30B off", "OAKS-B | Base | Sprs.")
     assert (number.state, number.reason, number.command) == ("no number", "nobody knows", "")
     assert place(built, "Qwen3-30B off", "OAKS-B | Base | All").reason == "not run"
-
-
-# ------------------------------------------------------------------ which settings count
-
-
-def test_a_setting_that_a_paper_calls_away_is_no_other_experiment() -> None:
-    scores = frame(score(setting="seed=7;thinking=off"))
-    spec, called = SPECS["table_2"], [Called(where={}, instead={"setting.seed": ""})]
-    assert place(built_of(spec, as_printed(scores, called)), "Qwen3-30B off", "OAKS-B | Base | All").own == 36.24
-    (row,) = built_of(spec, scores).ours
-    assert (row.setting, row.numbers[0].own) == ("seed=7", 36.24)
-
-
-def test_another_judge_than_the_papers_is_not_compared() -> None:
-    paper = msgspec.structs.replace(PAPER, judge="people")
-    ask = [score(setting=f"judge={judge};thinking=off", value=v) for judge, v in (("people", 1.0), ("a model", 2.0))]
-    reference = read_reference(OAKS / "reference/table_2.csv")
-    built = tables.build(SPECS["table_2"], paper, reference, frame(*ask), NOTHING_WAITS)
-    assert place(built, "Qwen3-30B off", "OAKS-B | Base | All").own == 1.0
-    (row,) = built.ours
-    assert (row.setting, row.numbers[0].own, row.numbers[0].state) == ("judge=a model", 2.0, "not comparable")
-    assert "judge=a model" in row.numbers[0].reason
-
-
-def test_two_cells_that_a_table_cannot_tell_apart_are_both_shown() -> None:
-    scores = frame(*(score(cell=f"oaks_babi/m/v/{n}", value=float(n)) for n in (1, 2, 3)))
-    built = table("table_2", scores)
-    assert place(built, "Qwen3-30B off", "OAKS-B | Base | All").own == 1
-    assert [row.numbers[0].own for row in built.ours] == [2, 3]
-    assert all("names and settings of another row" in row.reason for row in built.ours)
-
-
-def test_a_score_that_two_columns_could_take_is_in_neither_and_not_lost(tmp_path: Path) -> None:
-    columns = [{"5": {"setting.k": "5"}, "10": {"setting.k": "10"}}]
-    spec = only(
-        SPECS["table_2"], columns=columns, where={"dataset": "oaks_babi", "subset": "all", "metric": "accuracy"}
-    )
-    scores = frame(*(score(setting=f"k={k};thinking=off", value=float(k)) for k in (5, 7)))
-    built = built_of(spec, scores)
-    assert [number.own for row in built.rows for number in row.numbers if number.own] == [5]
-    assert write_elsewhere(scores, built.placed, tmp_path) == 1
-    (line,) = csv.DictReader(io.StringIO((tmp_path / ELSEWHERE).read_text()))
-    assert (line["value"], line["setting"], line["method"]) == ("7.0", "k=7, thinking=off", "long_context")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_score_of_a_table_of_strategies_vanishes(seed: int) -> None:
-    """Whatever is run on OAKS-B: its accuracy is in Table 4 once, the paper's rows or our own."""
-    rng = random.Random(seed)
-    methods = ["long_context", "rag_dense", "rag_bm25", "rolling_window", "sft+closed_book", "mine"]
-    extras = ["", ";order=position", ";adapter=lora", ";scope=per_library;trained_on=x"]
-    kinds = list(
-        itertools.product(methods, ["", "k=5;", "k=30;", "window=30;"], ["on", "off"], extras, ["", "_mini", "_x"])
-    )
-    rows = [
-        score(
-            method=method,
-            label=method,
-            model=rng.choice(["Qwen2.5-7B", "Mine"]),
-            setting=f"{size}thinking={thinking}{extra}",
-            dataset_id=f"oaks_babi{end}",
-            trained=rng.random() < 0.7,
-            subset=rng.choice(["all", "sparse", "moderate", "frequent"]),
-            cell=f"{n}/{method}/v/m",
-            value=float(n + 1),
-        )
-        for n, (method, size, thinking, extra, end) in enumerate(rng.sample(kinds, 150))
-    ]
-    built = table("table_4", frame(*rows))
-    shown = sorted(number.own for row in built.rows for number in row.numbers if number.own is not None)
-    assert shown == [float(n + 1) for n in range(150)]
-    assert built.placed == set(range(150))
-    assert all(row.reason for row in built.ours) and not any(row.reason for row in built.papers)
-    for own in (number.own for row in built.papers for number in row.numbers):
-        if own is not None:
-            row = rows[int(own) - 1]
-            assert row["stand_in"] == "" and {pair["key"] for pair in row["setting"]} <= {"k", "window", "thinking"}
-
-
-def test_a_table_by_dataset_has_the_papers_datasets_alone() -> None:
-    own = {"model": "", "method": "", "setting": "", "label": "x", "cell": "", "metric": "question_count"}
-    names = ("oaks_babi", "oaks_babi_mini", "oaks_novel_changes", "evowiki_mini")
-    scores = frame(*(score(**own, dataset=name.removesuffix("_mini"), dataset_id=name) for name in names))
-    called = waiting.Printed(frozenset({("oaks_babi", "", "")}))
-    found = page._of_paper(Catalog(ROOT), "oaks", called, scores)
-    assert found["dataset_id"].to_list() == ["oaks_babi", "oaks_babi_mini", "oaks_novel_changes"]
-    assert [row.reason for row in table("table_7", found).ours] == [
-        "not in the paper's table: dataset oaks_novel_changes",
-        "on oaks_babi_mini, which stands for oaks_babi",
-    ]
-
-
-def test_why_a_row_is_our_own_is_said_in_its_own_settings() -> None:
-    """And not in what these are read as on a stand-in."""
-    small = {"dataset_id": "oaks_babi_mini", "method": "rag_dense", "label": "RAG", "model": "pico"}
-    (row,) = table("table_4", frame(score(**small, setting="k=5;thinking=off"))).ours
-    assert row.reason == "on oaks_babi_mini, which stands for oaks_babi; not in the paper's table: k 5, model pico"
-    (null,) = table("table_4", frame(score(method="null", label="Null", model="", setting=""))).ours
-    assert null.reason == "not in the paper's table: method null"
-
-
-def test_what_has_no_model_is_named_once() -> None:
-    control = score(method="null", label="Null (control)", model="", setting="")
-    (row,) = table("table_4", frame(control)).ours
-    assert row.stub == ["Null (control)", "–", ""]
-    (mean,) = (row for row in table("table_5", NO_SCORES).papers if "average" in row.key)
-    assert mean.stub == ["Avg", ""], "where no column has labels, the model's has"
-
-
-# ------------------------------------------------------------------ LaTeX
-
-
-def columns_of(form: str) -> int:
-    return len(re.findall(r"[lcr]|p\{[^}]*\}", re.sub(r">\{[^}]*\}", "", form)))
-
-
-def check_latex(text: str) -> None:
-    """Environments and braces are balanced, specials escaped, all rows of a table as wide as it is."""
-    lines = [line for line in text.splitlines() if not line.startswith("%")]
-    body = "\n".join(lines)
-    assert not re.search(r"\n[ \t]*\n", body), "a paragraph's end is an error in a caption"
-    opened: list[str] = []
-    for kind, name in re.findall(r"\\(begin|end)\{([a-z]+)\}", body):
-        if kind == "begin":
-            opened.append(name)
-        else:
-            assert opened.pop() == name
-    assert not opened
-    plain = re.sub(r"\\label\{[^}]*\}", "", body)
-    plain = re.sub(r"\\\\|\\[&%$#_{}]", "", plain)
-    depth = 0
-    for character in plain:
-        depth += (character == "{") - (character == "}")
-        assert depth >= 0
-    assert depth == 0
-    assert plain.count("$") % 2 == 0
-    outside = re.sub(r"\$[^$]*\$", "", plain)
-    assert not re.search(r"[%#_^~]", outside), re.search(r".*[%#_^~].*", outside)
-    known = {"begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule", "multicolumn"}
-    known |= {"cmidrule", "par", "footnotesize", "textwidth", "textbackslash", "textasciitilde", "textasciicircum"}
-    known |= {"textless", "textgreater", "textbar", "ldots", "dag", "texttt", "textheight", "smallskip", "scriptsize"}
-    known |= {"setlength", "tabcolsep", "raggedright", "arraybackslash", "ContinuedFloat", "clearpage"}
-    assert set(re.findall(r"\\([a-zA-Z]+)", outside)) <= known
-    assert all(character.isprintable() or character == "\n" for character in text)
-    for form, inner in re.findall(r"\\begin\{tabular\}\{((?:[^{}]|\{[^{}]*\})*)\}\n(.*?)\\end\{tabular\}", body, re.S):
-        width = columns_of(form)
-        rows = [line for line in inner.splitlines() if line not in ("\\toprule", "\\midrule", "\\bottomrule")]
-        assert rows
-        for row in rows:
-            content, end, rules = row.rpartition(r" \\")
-            assert end and re.fullmatch(r"(\\cmidrule\(lr\)\{\d+-\d+\})*", rules), row
-            cells = re.split(r"(?<!\\)&", content.replace(r"\\", ""))
-            spans = [int(span[1]) if (span := re.match(r"\s*\\multicolumn\{(\d+)\}", cell)) else 1 for cell in cells]
-            assert sum(spans) == width, row
-            assert not re.match(r"\s*[\[*]", row), "after the end of a row these are its options"
-            for first, last in re.findall(r"\{(\d+)-(\d+)\}", rules):
-                assert 1 <= int(first) <= int(last) <= width
-
-
-@pytest.mark.parametrize(("paper", "name"), TABLES)
-def test_every_table_is_latex_whatever_things_are_called(paper: str, name: str) -> None:
-    whole = PAPERS[paper]
-    spec = next(spec for spec in whole.tables if spec.id == name)
-    reference = reference_of(paper, spec)
-    hostile = only(spec, caption=HOSTILE, notes=[*spec.notes, HOSTILE], title=f"{spec.title} {HOSTILE}")
-    named: PaperSpec = msgspec.structs.replace(whole, names=whole.names | {"off": HOSTILE})
-    own = as_scores(reference)
-    odd = own.with_columns(model=pl.lit(HOSTILE), label=pl.lit("[1em]*" + HOSTILE))
-    extra = [[{"key": "k_%", "value": HOSTILE}, *setting] for setting in own["setting"].to_list()]
-    other = own.with_columns(pl.Series("setting", extra, dtype=own.schema["setting"]))
-    mini = own.with_columns(stand_in=pl.lit("[x]"), trained=pl.lit(value=False))
-    failed = odd.with_columns(lacks=pl.lit(""), reason=pl.lit(HOSTILE), command=pl.lit(HOSTILE), aside=False)
-    pending = failed.select(list(waiting.PENDING_SCHEMA))
-    for scores in (NO_SCORES, own, pl.concat([own, odd, other, mini])):
-        built = tables.build(hostile, named, reference, scores, pending)
-        check_latex(to_latex(built))
-        for line in to_markdown(built).splitlines():
-            if line.startswith("| "):
-                assert len(re.findall(r"(?<!\\)\|", line)) in {
-                    len(built.columns) + 1 + len(spec.stub) + n for n in (0, len(spec.facts), 1, 2)
-                }
-        rows = list(csv.DictReader(io.StringIO(to_csv(built))))
-        assert len(rows) == len(built.rows) * len(built.columns)
-
-
-def test_the_check_of_latex_finds_what_is_wrong() -> None:
-    good = to_latex(table("table_2", frame(score(), score(model="Mine"))))
-    check_latex(good)
-    for old, new in (
-        ("\\end{tabular}", ""),
-        ("35.8", "35_8"),
-        ("35.8", "35.8 & 1"),
-        ("35.8", "35.8}"),
-        ("35.8", "\\unknown{}"),
-        ("Qwen3-4B", "[Qwen3-4B"),
-        ("Qwen3-4B", "Qwen3\n\n4B"),
-        ("\\multicolumn{8}", "\\multicolumn{7}"),
-    ):
-        assert old in good
-        with pytest.raises(AssertionError):
-            check_latex(good.replace(old, new, 1))
-
-
-def test_special_characters_are_escaped() -> None:
-    assert latex_escape("a_b & 50% \\ {x}") == r"a\_b \& 50\% \textbackslash{} \{x\}"
-    assert latex_escape("[1em] *\n\nx") == "{[}1em{]} {*} x"

@@ -1,0 +1,229 @@
+"""The page of a suite: whole without results, the same bytes each time, and why a place is empty."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+from table_scores import NO_SCORES, NOTHING_WAITS, OAKS, PAPER, ROOT, SPECS, frame, score
+from upkeep.catalog import Catalog
+from upkeep.contract import DatasetCard
+from upkeep.grading.score import SCORE_SCHEMA
+from upkeep.grading.scores import score_suite
+from upkeep.jobs import Cell
+from upkeep.report import page, tables
+from upkeep.report.reference import read_reference
+from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
+from upkeep.report.waiting import pending
+
+
+class Links(HTMLParser):
+    """Collects what a page asks for, its links, ids and open elements."""
+
+    VOID = frozenset({"meta", "br", "hr", "img", "link", "path", "use", "rect", "col"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "link", "iframe"):
+            self.asked.append(tag)
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"] or "")
+        if given.get("id"):
+            self.ids.append(given["id"] or "")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text("suite: mini\n")
+    for name in ("methods", "datasets", "models", "papers"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "config" / "suites").mkdir()
+    (tmp_path / "config" / "suites" / "mini.yaml").write_text(
+        "{label: Mini <suite>, summary: s, papers: [oaks], cells: [{datasets: [oaks_babi], "
+        "methods: ['null', gold], models: [none]}]}"
+    )
+    return Catalog(tmp_path)
+
+
+def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catalog: Catalog) -> None:
+    out = catalog.results / "report" / "index.html"
+    page.render(catalog, score_suite(catalog, "mini"), out)
+    text = out.read_text()
+    parser = Links()
+    parser.feed(text)
+    assert parser.asked == []
+    assert parser.open == []
+    assert not re.search(r"(?:src|@import|url)\s*[=(]\s*[\"']?https?:", text)
+    assert "Mini &lt;suite&gt;" in text
+    for words in ("<th>Release</th><th>Rebuild</th><th>Stand-in</th>", "release, to be run:", ">not run<", "at 95%"):
+        assert words in text
+    for link in parser.links:
+        if link.startswith("#"):
+            assert link[1:] in parser.ids
+        else:
+            assert (out.parent / link).exists(), link
+    assert {path.name for path in (catalog.results / "tables" / "oaks").iterdir()} == {
+        "other_scores.csv",
+        *(f"{name}.{kind}" for name in SPECS for kind in ("md", "tex", "csv")),
+    }
+    assert (catalog.results / "figures" / "oaks" / "figure_5.svg").is_file()
+
+
+def test_each_table_says_in_whose_words_models_were_asked(catalog: Catalog) -> None:
+    def told(catalog: Catalog) -> dict[Path, str]:
+        out = catalog.results / "report" / "index.html"
+        page.render(catalog, score_suite(catalog, "mini"), out)
+        files = [out, *(catalog.results / "tables" / "oaks").glob("*.[mt]*")]
+        return {file: file.read_text() for file in files}
+
+    ours = told(catalog)
+    assert len(ours) == 1 + 2 * len(SPECS)
+    assert all(text.count("words of this suite") == 1 and "their place word for word" in text for text in ours.values())
+    assert not any("Here those of" in text for text in ours.values())
+    (catalog.root / "config" / "config.yaml").write_text("suite: mini\nprompts: {oaks_novel: paper.txt, prelude: x}\n")
+    theirs = told(Catalog(catalog.root))
+    assert theirs.keys() == ours.keys()
+    assert all(re.search(r"Here those of \S+oaks\S+ are \S+paper.txt\S+\.", text) for text in theirs.values())
+    assert not any("prelude" in text for text in theirs.values())
+
+
+def test_the_page_is_the_same_bytes_each_time(catalog: Catalog) -> None:
+    scores = score_suite(catalog, "mini")
+    out = catalog.results / "report" / "index.html"
+    page.render(catalog, scores, out)
+    first = out.read_bytes()
+    page.render(catalog, scores, out)
+    assert out.read_bytes() == first
+
+
+def status_of(state: str, message: str) -> bytes:
+    told = {"name": "x", "done": 0, "total": 1, "started": "2026-01-01", "updated": "2026-01-01"}
+    return json.dumps(told | {"state": state, "message": message}).encode()
+
+
+def test_cells_without_scores_have_a_reason(catalog: Catalog) -> None:
+    cells = catalog.cells(catalog.suite("mini"))
+    waiting = pending(catalog, cells, NO_SCORES, {}, {}, {})
+    assert waiting["reason"].to_list() == ["dataset not available"] * 2
+    status = catalog.results / "status" / "cells" / f"{cells[0]}.json"
+    status.parent.mkdir(parents=True)
+    status.write_bytes(status_of("failed", "out of memory\n  remedy: more"))
+    assert pending(catalog, cells, NO_SCORES, {}, {}, {})["reason"][0] == "failed: out of memory"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        ("trained", "oaks_babi/sft/lora/tiny", "failed: training oaks_babi/sft/lora/tiny: out of memory"),
+        ("datasets", "oaks_babi", "failed: its dataset: out of memory"),
+    ],
+)
+def test_a_cell_whose_inputs_failed_says_which(catalog: Catalog, kind: str, name: str, reason: str) -> None:
+    cell = Cell("oaks_babi", "memory_scaffold", "budget256_k5", "tiny+sft.lora")
+    other = Cell("oaks_novel", "closed_book", "default", "tiny")
+    status = catalog.results / "status" / kind / f"{name}.json"
+    status.parent.mkdir(parents=True)
+    status.write_bytes(status_of("running", ""))
+    assert pending(catalog, [cell], NO_SCORES, {}, {}, {})["reason"].to_list() == ["dataset not available"]
+    status.write_bytes(status_of("failed", "out of memory\n  remedy: more"))
+    found = pending(catalog, [cell, other], NO_SCORES, {}, {}, {})
+    assert found["reason"].to_list() == [reason, "dataset not available"] and set(found["lacks"]) == {""}
+
+
+def test_a_score_without_its_second_cell_says_which_that_is(catalog: Catalog) -> None:
+    cell = Cell("oaks_babi", "long_context", "default", "pico")
+    why = "the closed book (oaks_babi/closed_book/default/pico): not run"
+    waiting = pending(catalog, [cell], frame(score(cell=str(cell))), {}, {str(cell): {"gain": why}}, {})
+    assert waiting.select("lacks", "reason").rows() == [("gain", why)]
+    columns = [{"Own": {"metric": "accuracy"}, "Gain": {"metric": "gain"}}]
+    spec = msgspec.structs.replace(SPECS["table_3"], columns=columns)
+    (row,) = [
+        row
+        for row in tables.build(spec, PAPER, read_reference(OAKS / "reference/table_3.csv"), NO_SCORES, waiting).rows
+        if not row.published
+    ]
+    assert [number.reason for number in row.numbers] == ["not run", why]
+
+
+def test_what_waits_is_found_by_each_name_that_its_scores_would_have(catalog: Catalog) -> None:
+    cell = Cell("evowiki_mini", "closed_book", "default", "pico")
+    counts = dict.fromkeys(("chunk_tokens", "streams", "documents", "probes", "questions"), 1)
+    texts = dict.fromkeys(("dataset", "label", "source", "licence", "tokenizer"), "")
+    slices = {"level": {"evolved": 1, "stable": 1}, "hops": {"single_hop": 2}}
+    built = DatasetCard(**counts, **texts, slices=slices, statistics={}, stands_for=None, content={}, files={})
+    found = pending(catalog, [cell], NO_SCORES, {}, {}, {"evowiki_mini": built})
+    assert found["dataset"].to_list() == ["evowiki", "evowiki_evolved", "evowiki_stable"]
+    assert set(found["stand_in"]) == {"mini"} and len(set(found["reason"])) == 1
+    assert pending(catalog, [cell], NO_SCORES, {}, {}, {})["dataset"].to_list() == ["evowiki"]
+
+
+def test_controls_must_hold_on_every_slice() -> None:
+    cells = [Cell("oaks_babi", "null", "default", "none"), Cell("oaks_babi", "gold", "default", "none")]
+    own = {"model": "", "setting": "", "label": "c"}
+    good = frame(score(**own, method="null", value=0.0), score(**own, method="gold", value=100.0))
+    assert [control.passed for control in page.controls(cells, good)] == [True, True]
+    bad = pl.concat([good, frame(score(**own, method="gold", subset="sparse", value=99.0))])
+    assert [control.passed for control in page.controls(cells, bad)] == [True, False]
+    assert [control.passed for control in page.controls(cells, NO_SCORES)] == [None, None]
+
+
+def test_the_summary_has_methods_by_datasets() -> None:
+    scores = frame(
+        score(),
+        score(dataset="oaks_novel", value=50.0, low=None, high=None),
+        score(method="rag_dense", label="RAG", setting="k=30;thinking=off", value=40.0),
+    )
+    lines = page.summary(scores).splitlines()
+    assert any(line.split() == ["Base", "Qwen3-30B", "36.2", "±", "1.0", "50.0"] for line in lines)
+    assert any(line.split() == ["RAG", "k=30", "Qwen3-30B", "40.0", "±", "1.0", "–"] for line in lines)
+    assert page.summary(NO_SCORES) == "no scores"
+
+
+@pytest.mark.parametrize(("value", "text"), [(4.21, "4.2 s"), (192.0, "3 min 12 s"), (18_420.0, "5 h 7 min")])
+def test_durations_are_readable(value: float, text: str) -> None:
+    assert page.duration(value) == text
+
+
+def test_every_key_of_a_papers_tables_is_explained() -> None:
+    page = (OAKS.parent / "FORMAT.md").read_text()
+    layout = page[page.index("## Layout") :]
+    parts = re.split(r"\n\| key of (?:the file|a table|a figure) \| meaning \|\n", layout)[1:]
+    for part, record in zip(parts, (PaperSpec, TableSpec, FigureSpec), strict=True):
+        rows = re.findall(r"^\| (`.*?`) \|", part.partition("\n\n")[0], re.M)
+        named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert named == set(record.__struct_fields__), record.__name__
+
+
+@pytest.mark.parametrize(("paper", "name"), [("imprintbench", "table_5"), ("evowiki", "table_3")])
+def test_where_rows_are_metrics_a_score_of_another_is_no_variant_of_them(paper: str, name: str) -> None:
+    folder = OAKS.parent / paper
+    whole = read_paper(folder)
+    spec = next(spec for spec in whole.tables if spec.id == name)
+    reference = read_reference(folder / "reference" / spec.file)
+    first = {key: value for key, value in reference.row(0, named=True).items() if key in SCORE_SCHEMA}
+    same = score(**first | {"value": 1.0, "setting": "", "stand_in": "mini", "cell": "a/b/c/d"})
+    built = [
+        tables.build(spec, whole, reference, frame(same | {"metric": metric}), NOTHING_WAITS)
+        for metric in (first["metric"], "another_metric")
+    ]
+    assert [(len(one.ours), len(one.placed)) for one in built] == [(1, 1), (0, 0)]
