@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upkeep import choices, families
+from upkeep import choices, families, method_cards
 from upkeep.configuration import read_config
 from upkeep.contract import (
     CellChoice,
@@ -27,7 +27,7 @@ from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
 from upkeep.jobs import Cell, Job, TrainedModel, Training, untrained
-from upkeep.method_cards import CHOSEN, check_measured, check_method, check_models, embedder_of
+from upkeep.method_cards import CHOSEN, check_method, embedder_of
 from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import read_yaml
 
@@ -219,7 +219,12 @@ class Catalog:
     # ------------------------------------------------------------ cells
 
     def check(self, cell: Cell) -> None:
-        """Refuse a cell that names anything unknown, before anything starts."""
+        """Refuse a cell that names anything unknown, or that answers nothing, before anything starts."""
+        if self.trains(cell.method):
+            raise method_cards.answers_nothing(cell)
+        self._check(cell)
+
+    def _check(self, cell: Cell) -> None:
         self.prompt_of(cell.dataset)
         card = self.method(cell.method)
         if cell.variant not in card.variants:
@@ -229,16 +234,13 @@ class Catalog:
                 remedy=f"choose another, or add it under `variants:` in methods/{cell.method}/method.yaml",
             )
         if not card.model:
-            if cell.model != "none":
-                raise UpkeepError(
-                    f"method {cell.method!r} calls no model", expected="the model `none`", found=cell.model
-                )
+            method_cards.check_none(cell)
             return
         self.check_variant(cell.method, cell.variant)
-        check_measured(cell, card, self.spec)
+        method_cards.check_measured(cell, card, self.spec)
         trained = TrainedModel.parse(cell.model)
         if trained is None:
-            self.model(cell.model)
+            method_cards.check_reader(cell, self.model)
             return
         if not self.trains(trained.method):
             raise UpkeepError(f"method {trained.method!r} trains no model", found=cell.model)
@@ -257,14 +259,14 @@ class Catalog:
         card = self.method(method)
         own = {"embedder": card.embedder, "embedder_gpu": card.embedder_gpu} | card.variants[variant]
         chosen = {name: str(own[name]) for name in sorted(CHOSEN & own.keys()) if own[name] is not None}
-        check_models(self.root / "methods" / method / "method.yaml", variant, chosen, self.model)
+        method_cards.check_models(self.root / "methods" / method / "method.yaml", variant, chosen, self.model)
 
     def check_training(self, training: Training) -> None:
         """As `check`, for a training."""
         if not self.trains(training.method):
             raise UpkeepError(f"method {training.method!r} trains no model", remedy=f"./upkeep cell {training}")
         self.training_set(training)
-        self.check(Cell(training.dataset, training.method, training.variant, training.model))
+        self._check(Cell(training.dataset, training.method, training.variant, training.model))
 
     def training_set(self, training: Training) -> TrainingSet:
         """What of its dataset a model is trained on.

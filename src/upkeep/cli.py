@@ -203,7 +203,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     listing = command(
         "list", questions.listing, "what there is: methods, models, datasets, prompts, suites, or the cells of a suite"
     )
-    listing.add_argument("what", choices=["methods", "models", "datasets", "prompts", "suites", "cells"])
+    listing.add_argument("what", choices=["methods", "models", "datasets", "papers", "prompts", "suites", "cells"])
     listing.add_argument("suite", nargs="?")
 
     command("schema", developing.schema, "write schema/*.schema.json anew from the records of the library")

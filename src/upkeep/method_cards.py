@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -74,6 +75,44 @@ def check_method(path: Path, card: MethodCard) -> None:
             f"`aliases` of an embedder, but the method has none: {', '.join(lost)}",
             where=path,
             remedy="name one by `embedder`",
+        )
+
+
+def answers_nothing(cell: Cell) -> UpkeepError:
+    """A method that trains has no answers of its own."""
+    trained = replace(cell, method="closed_book", variant="default", model=f"{cell.model}+{cell.method}.{cell.variant}")
+    return UpkeepError(
+        f"method {cell.method!r} trains a model, and answers nothing itself",
+        expected="a cell that asks the model which it trains",
+        found=str(cell),
+        remedy=f"./upkeep cell {trained}, or another method there",
+    )
+
+
+def check_none(cell: Cell) -> None:
+    """Refuse a model where the method calls none."""
+    if cell.model != "none":
+        raise UpkeepError(
+            f"method {cell.method!r} calls no model",
+            expected="the model `none`",
+            found=cell.model,
+            remedy=f"./upkeep cell {replace(cell, model='none')}",
+        )
+
+
+def check_reader(cell: Cell, model: Callable[[str], ModelSpec]) -> None:
+    """Refuse what cannot be asked for an answer; `model` gives a model's card."""
+    remedy = "./upkeep list models"
+    if cell.model == "none":
+        raise UpkeepError(
+            f"method {cell.method!r} asks a model", expected="a model's name", found=cell.model, remedy=remedy
+        )
+    if model(cell.model).role == "embedder":
+        raise UpkeepError(
+            f"{cell.model!r} embeds texts, and answers no questions",
+            expected="a model whose card says `role: generator`; a variant names an embedder by `embedder:`",
+            found="role: embedder",
+            remedy=remedy,
         )
 
 
