@@ -16,6 +16,10 @@ class Layout:
         """Folder of documents.parquet, probes.parquet, gold.parquet, card.json."""
         return self.results / "datasets" / name
 
+    def audit(self, name: str) -> Path:
+        """The page on which people mark a sample of a dataset's probes."""
+        return self.results / "audits" / f"{name}.html"
+
     def image(self, method: str | None, engine: str) -> Path:
         """Record of a built image or environment: of a method, or of an engine."""
         return self.results / "images" / (f"{method}.{engine}.json" if method is not None else f"{engine}.json")

@@ -106,22 +106,6 @@ def failures(catalog: Catalog, manifests: Iterable[Manifest]) -> int:
     return status
 
 
-def dataset(arguments: argparse.Namespace) -> int:
-    """`./upkeep dataset`: build it, or describe what is built."""
-    from upkeep import inputs
-    from upkeep.building.build import build_dataset, describe
-    from upkeep.layout import Layout
-
-    catalog = catalog_of(arguments)
-    catalog.dataset(arguments.name)
-    if arguments.what == "build":
-        card = build_dataset(catalog, arguments.name, Layout(catalog.results).dataset(arguments.name))
-    else:
-        card = inputs.dataset(catalog, arguments.name)
-    print(describe(catalog, card))
-    return 0
-
-
 def image(arguments: argparse.Namespace) -> int:
     """`./upkeep image`: build one, or lock requirements."""
     catalog = catalog_of(arguments)
