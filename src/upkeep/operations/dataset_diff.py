@@ -1,8 +1,9 @@
 """What differs between two built datasets: two versions of one, or two builds of it.
 
 Ids are drawn anew with every build, so rows are set beside each other by what they say, and by their id only where that
-leaves nothing: a document that moved is no document that changed. Texts are compared by 128 bits of hash, column by
-column, so of neither dataset more than ids and hashes is in memory; the rows that are told are read again.
+leaves nothing: a document that moved is no document that changed. Texts are compared by 128
+bits of hash, column by column and slice by slice; of whole tables ids and hashes are kept, and the rows that are told
+are read again. (A slice is decoded out of its file's row group, of which a large file has several.)
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _SAID_APART = {"seal", "slices", *COUNTS}
 _STORAGE = frozenset({"files"})
 """Fields of the card that say how rows are stored, not what they are: by themselves they are no difference."""
 _WIDTH = 160
+SLICE = 20_000
+"""Rows that are hashed at once."""
 STATISTICS = 10
 """So many of the card's are told as text."""
 
@@ -72,7 +75,7 @@ class _Side:
     def scan(self, table: str) -> pl.LazyFrame:
         path = self.folder / f"{table}.parquet"
         scan = pl.scan_parquet(path)
-        check_schema(table, scan.head(0).collect(), path)
+        check_schema(table, pl.DataFrame(schema=scan.collect_schema()), path)
         return scan
 
     @cached_property
@@ -82,13 +85,23 @@ class _Side:
     def keys(self, table: str, plain: Sequence[str], hashed: Sequence[str] = ()) -> pl.DataFrame:
         """`row`, columns as they are, and `_1`, `_2`: a hash of others."""
         two = [self._hash(table, hashed, seed).alias(f"_{seed}") for seed in (1, 2)] if hashed else []
-        return self.scan(table).with_row_index("row").select("row", *plain, *two).collect(engine="streaming")
+        scan, count = self.scan(table), self.length(table)
+        # Slice by slice: a file of one row group would be in memory as a whole.
+        parts = [
+            scan.slice(at, SLICE).select(*plain, *two, _at=pl.int_range(pl.len())) for at in range(0, count, SLICE)
+        ]
+        parts = parts or [scan.select(*plain, *two, _at=pl.int_range(pl.len()))]
+        return pl.concat([part.drop("_at").collect(engine="streaming") for part in parts]).with_row_index("row")
+
+    def length(self, table: str) -> int:
+        """How many rows a table has."""
+        return int(self.scan(table).select(pl.len()).collect().item())
 
     def _hash(self, table: str, columns: Sequence[str], seed: int) -> pl.Expr:
         kinds = SCHEMAS[table] | dict.fromkeys(OPTIONAL, TEXTS)
         there = self.columns[table]
         values = [pl.col(c) if c in there else pl.lit(None, kinds.get(c, pl.String)).alias(c) for c in columns]
-        return pl.struct(values).hash(seed)
+        return pl.struct([value.hash(seed) for value in values]).hash(seed)  # of a struct of texts they are copied
 
     def rows(self, table: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Rows by their number, in the order that they are asked for."""

@@ -53,6 +53,8 @@ def take(folder: Path, card: DatasetCard, file: Path) -> Marks:
         UpkeepError: the file is no such file, or its marks are of another dataset, build or sample, or none at all.
     """
     remedy = f"`./upkeep dataset audit {card.dataset}` draws a page of this build; mark that one"
+    if not file.exists():
+        raise UpkeepError("file not found", where=file, expected="the file that the page saved", remedy=remedy)
     marks = read_record(file, Marks, remedy)
     if marks.dataset != card.dataset:
         raise UpkeepError(
