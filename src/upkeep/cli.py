@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from upkeep.commands import developing, jobs, questions, results, suite
+from upkeep.commands import datasets, developing, jobs, questions, results, suite
 from upkeep.errors import UpkeepError
 from upkeep.files import refusal
 from upkeep.machine.lifeline import followed
@@ -141,11 +141,21 @@ def _parser(root: str) -> argparse.ArgumentParser:
     )
 
     dataset = command(
-        "dataset", jobs.dataset, "build or describe a dataset; what answers without a model and without reading score"
+        "dataset",
+        datasets.dataset,
+        "build, describe or audit one, say what differs between two, or what answers without reading score",
     )
-    dataset.add_argument("what", choices=["build", "describe", "baselines"])
-    dataset.add_argument("name", nargs="?", help="`baselines`: default, every one that is built")
-    dataset.add_argument("--json", action="store_true", help="`baselines`: print them for programs")
+    dataset.add_argument("what", choices=["build", "describe", "baselines", "diff", "audit"])
+    dataset.add_argument(
+        "name", nargs="?", help="of it; of `diff` a name or a folder of a built one; `baselines`: default, all of them"
+    )
+    dataset.add_argument("other", nargs="?", help="`diff`: the newer of the two")
+    dataset.add_argument("--rows", type=_count, metavar="N", help="`diff`: so many of each kind; default: 5")
+    dataset.add_argument("--json", action="store_true", help="`diff`, `baselines`: print all of it for programs")
+    dataset.add_argument("--sample", type=_count, metavar="N", help="`audit`: so many probes; default: 50")
+    dataset.add_argument("--seed", type=int, metavar="N", help="`audit`: of the drawing; default: 0")
+    dataset.add_argument("--to", type=Path, metavar="FILE", help="`audit`: the page; default: results/audits/NAME.html")
+    dataset.add_argument("--marks", type=Path, metavar="FILE", help="`audit`: what the page gave, to be kept")
 
     image = command("image", jobs.image, "build the image of a method or an engine, or lock requirements")
     image.add_argument("what", choices=["build", "lock"])

@@ -20,6 +20,10 @@ class Layout:
         """What answers without a model and without reading score on a dataset."""
         return self.dataset(name) / "baselines.json"
 
+    def audit(self, name: str) -> Path:
+        """The page on which people mark a sample of a dataset's probes."""
+        return self.results / "audits" / f"{name}.html"
+
     def image(self, method: str | None, engine: str) -> Path:
         """Record of a built image or environment: of a method, or of an engine."""
         return self.results / "images" / (f"{method}.{engine}.json" if method is not None else f"{engine}.json")

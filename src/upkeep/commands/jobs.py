@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of
+from upkeep.commands.datasets import build
 from upkeep.errors import UpkeepError
 from upkeep.model_cards import RECIPE
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
-    from upkeep.contract import DatasetCard, Manifest
+    from upkeep.contract import Manifest
     from upkeep.jobs import Job
 
 
@@ -50,7 +51,7 @@ def _prepare(catalog: Catalog, job: Job) -> None:
     layout = Layout(catalog.results)
     if not (layout.dataset(job.dataset) / "card.json").exists():
         print(f"dataset {job.dataset}: it is built first", flush=True)
-        _build(catalog, job.dataset)
+        build(catalog, job.dataset)
     asked = list(catalog.asked(job).values())
     for model in asked if isinstance(job, Cell) or job.model == "none" else [job.model, *asked]:
         if (training := catalog.made_by(model, job.dataset)) is not None:
@@ -103,39 +104,6 @@ def failures(catalog: Catalog, manifests: Iterable[Manifest]) -> int:
             print(f"  remedy:   ./upkeep logs {manifest.cell}", file=sys.stderr)
             status = MOSTLY_FAILED
     return status
-
-
-def dataset(arguments: argparse.Namespace) -> int:
-    """`./upkeep dataset`: build it, describe what is built, or say what baselines score on it."""
-    from upkeep import inputs
-    from upkeep.building.build import describe
-    from upkeep.operations import baselines
-
-    catalog, name = catalog_of(arguments), arguments.name
-    if arguments.what != "baselines":
-        if name is None:
-            raise UpkeepError("which dataset?", expected=f"./upkeep dataset {arguments.what} NAME")
-        catalog.dataset(name)
-        card = _build(catalog, name) if arguments.what == "build" else inputs.dataset(catalog, name)
-        print(describe(catalog, card))
-    if arguments.what == "describe":
-        print()
-    if arguments.what != "build":
-        baselines.show(catalog, name, as_json=arguments.json)
-    return 0
-
-
-def _build(catalog: Catalog, name: str) -> DatasetCard:
-    """Build a dataset and work out what baselines score on it; those that are above chance are told."""
-    from upkeep.building.build import build_dataset
-    from upkeep.grading.baselines import baselines
-    from upkeep.layout import Layout
-    from upkeep.operations.baselines import warnings
-
-    card = build_dataset(catalog, name, Layout(catalog.results).dataset(name))
-    for line in warnings(catalog, baselines(catalog, name)):
-        print(line, file=sys.stderr)
-    return card
 
 
 def image(arguments: argparse.Namespace) -> int:

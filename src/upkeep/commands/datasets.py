@@ -1,0 +1,130 @@
+"""Commands on datasets: build, describe, compare and audit them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from upkeep.commands.arguments import catalog_of
+from upkeep.errors import UpkeepError
+
+if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
+    from upkeep.contract import DatasetCard
+
+DIFFER = 4
+"""Exit status of `dataset diff` where the two differ."""
+_OF = {
+    "other": ("diff",),
+    "rows": ("diff",),
+    "json": ("diff", "baselines"),
+    "sample": ("audit",),
+    "seed": ("audit",),
+    "to": ("audit",),
+    "marks": ("audit",),
+}
+"""What only some read of the command line, and which."""
+
+
+def dataset(arguments: argparse.Namespace) -> int:
+    """`./upkeep dataset`."""
+    for name, readers in _OF.items():
+        if arguments.what not in readers and getattr(arguments, name) not in (None, False):
+            said = getattr(arguments, name) if name == "other" else f"--{name}"
+            of = " and ".join(f"`dataset {reader}`" for reader in readers)
+            raise UpkeepError(f"`dataset {arguments.what}` takes no {said}", remedy=f"it is for {of}")
+    if arguments.name is None and arguments.what != "baselines":
+        raise UpkeepError("which dataset?", expected=f"./upkeep dataset {arguments.what} NAME")
+    match arguments.what:
+        case "diff":
+            return _diff(arguments)
+        case "audit":
+            return _audit(arguments)
+        case "baselines":
+            return _baselines(arguments)
+        case _:
+            return _describe(arguments)
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    """Build a dataset, or not; and describe what is built, with its baselines."""
+    from upkeep import inputs
+    from upkeep.building.build import describe
+    from upkeep.layout import Layout
+    from upkeep.operations import baselines
+    from upkeep.operations.audit.marks import told
+
+    catalog = catalog_of(arguments)
+    catalog.dataset(arguments.name)
+    anew = arguments.what == "build"
+    card = build(catalog, arguments.name) if anew else inputs.dataset(catalog, arguments.name)
+    print("\n".join([describe(catalog, card), *told(Layout(catalog.results).dataset(arguments.name), card)]))
+    if not anew:
+        print()
+        baselines.show(catalog, arguments.name, as_json=False)
+    return 0
+
+
+def build(catalog: Catalog, name: str) -> DatasetCard:
+    """Build a dataset and work out what baselines score on it; those that are above chance are told."""
+    from upkeep.building.build import build_dataset
+    from upkeep.grading.baselines import baselines
+    from upkeep.layout import Layout
+    from upkeep.operations.baselines import warnings
+
+    card = build_dataset(catalog, name, Layout(catalog.results).dataset(name))
+    for line in warnings(catalog, baselines(catalog, name)):
+        print(line, file=sys.stderr)
+    return card
+
+
+def _baselines(arguments: argparse.Namespace) -> int:
+    """What answers without a model and without reading score."""
+    from upkeep.operations import baselines
+
+    baselines.show(catalog_of(arguments), arguments.name, as_json=arguments.json)
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    """What differs between two builds; `DIFFER` where anything does."""
+    import msgspec
+
+    from upkeep.operations.dataset_diff import diff, lines
+
+    if arguments.other is None:
+        raise UpkeepError("which two?", expected="./upkeep dataset diff A B: names, or folders of built datasets")
+    limit = None if arguments.json else arguments.rows or 5
+    found = diff(catalog_of(arguments), arguments.name, arguments.other, limit)
+    if arguments.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    else:
+        for line in lines(found):
+            print(line)
+    return 0 if found.same else DIFFER
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    """A page to mark a sample on; or its marks, read back."""
+    from upkeep import inputs
+    from upkeep.layout import Layout
+    from upkeep.operations.audit.marks import take, told
+    from upkeep.operations.audit.page import write_page
+
+    catalog = catalog_of(arguments)
+    catalog.dataset(arguments.name)
+    card = inputs.dataset(catalog, arguments.name)
+    layout = Layout(catalog.results)
+    folder = layout.dataset(arguments.name)
+    if arguments.marks is not None:
+        if given := [f"--{name}" for name in ("sample", "seed", "to") if getattr(arguments, name) is not None]:
+            raise UpkeepError(f"--marks and {given[0]}", remedy="leave it out: the marks say which sample they are of")
+        take(folder, card, arguments.marks)
+        print("\n".join(told(folder, card)))
+        return 0
+    out = arguments.to or layout.audit(arguments.name)
+    shown = write_page(folder, card, arguments.sample or 50, arguments.seed or 0, out)
+    print(f"{out}: {shown} of {card.probes:,} probes. Open it, mark them, save the marks; then")
+    print(f"  ./upkeep dataset audit {arguments.name} --marks FILE")
+    return 0
