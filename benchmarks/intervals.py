@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from upkeep.grading.resampling import Floats, Value, estimates
-from upkeep.grading.statistics import COUNTS_SCHEMA, estimate
+from upkeep.grading.statistics import COUNTS_SCHEMA, estimate, levelled
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
 Generator = np.random.Generator
@@ -25,8 +25,8 @@ Intervals = tuple[Floats, Floats]
 """Lower and upper ends, one a study."""
 
 
-def of_counts(hits: Floats, totals: Floats) -> Intervals:
-    """Intervals of ratios of counts; (studies, questions) each."""
+def of_counts(hits: Floats, totals: Floats, strata: Floats | None = None) -> Intervals:
+    """Intervals of ratios of counts, or of means over strata; (studies, questions) each."""
     studies, questions = hits.shape
     columns = {
         "subset": np.repeat(np.arange(studies), questions).astype(str),
@@ -37,7 +37,10 @@ def of_counts(hits: Floats, totals: Floats) -> Intervals:
         "total": totals.ravel(),
         "n": totals.ravel(),
     }
-    found = estimate(pl.DataFrame(columns).select(pl.col(c).cast(t) for c, t in COUNTS_SCHEMA.items()))
+    counts = pl.DataFrame(columns)
+    if strata is not None:
+        counts = levelled(counts.with_columns(stratum=strata.ravel()), "stratum")
+    found = estimate(counts.select(pl.col(c).cast(t) for c, t in COUNTS_SCHEMA.items()))
     return found["low"].to_numpy(), found["high"].to_numpy()
 
 
@@ -114,7 +117,7 @@ def of_families(rng: Generator, shape: tuple[int, int]) -> tuple[float, Interval
     right = np.where(rng.random(shape) < 0.5, rng.random(shape) < chances[family], rng.binomial(8, chances[family]) / 8)
     sizes = np.stack([(family == one).sum(axis=1) for one in range(5)], axis=1)
     weight = 1 / np.take_along_axis(sizes, family, axis=1)
-    return 100 * chances.mean(), of_counts(weight * right, weight)
+    return 100 * chances.mean(), of_counts(weight * right, weight, family)
 
 
 def tokens(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:

@@ -19,6 +19,7 @@ from upkeep.grading.metrics import (
     Second,
     UpkeepError,
     as_counts,
+    levelled,
     pass_at_k,
     rates,
     shares,
@@ -52,7 +53,8 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
       have them; `parse_rate`, `error_rate`, `pass_at_k` as `upkeep.grading.metrics` has them.
 
     What is right is said by the verdicts, those of `judges.yaml` among them. The control `gold` has 100 and `null` 0 in
-    all that are about right answers, BoundAbs included. Intervals take the weights of questions as given.
+    all that are about right answers, BoundAbs included. Intervals take the weights of questions as given,
+    and what sets the families of a mean apart is no uncertainty (`levelled`).
 
     Args:
         graded: `upkeep.grading.metrics.GRADED_SCHEMA` with a slice `family`.
@@ -69,7 +71,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     asked = by_probe(graded)
     return as_counts(
         weighted(of_slices(asked)),
-        weighted(of_averages(asked)),
+        levelled(weighted(of_averages(asked)), "stratum"),
         weighted(pooled(asked)),
         shares(graded, accuracy=pl.col("right"), outdated_rate=pl.col("outdated")),
         rates(graded),
@@ -128,8 +130,11 @@ def weighted(members: pl.DataFrame) -> pl.DataFrame:
             *((pl.col(name) * pl.col("weight")).sum() for name in metrics),
             total=pl.col("weight").sum(),
             n=pl.col("n").sum(),
+            stratum=pl.format("{} {}", "slice_family", "persona").unique().sort().str.join(", "),
         )
-        .unpivot(metrics, index=["subset", "question_id", "total", "n"], variable_name="metric", value_name="hits")
+        .unpivot(
+            metrics, index=["subset", "question_id", "stratum", "total", "n"], variable_name="metric", value_name="hits"
+        )
         .with_columns(at=None)
         .sort("subset", "metric", "question_id")
     )

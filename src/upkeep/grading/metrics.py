@@ -19,7 +19,7 @@ import polars as pl
 
 from upkeep.errors import UpkeepError
 from upkeep.grading.resampling import Floats, Value
-from upkeep.grading.statistics import COUNTS_SCHEMA
+from upkeep.grading.statistics import COUNTS_SCHEMA, levelled
 
 __all__ = [
     "COUNTS_SCHEMA",
@@ -33,6 +33,7 @@ __all__ = [
     "Second",
     "UpkeepError",
     "as_counts",
+    "levelled",
     "pass_at_k",
     "rates",
     "shares",

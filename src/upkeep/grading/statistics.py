@@ -52,6 +52,43 @@ def t_quantile(df: int, level: float = 0.95) -> float:
     return x + g1 / df + g2 / df**2 + g3 / df**3 + g4 / df**4
 
 
+def levelled(counts: pl.DataFrame, stratum: str) -> pl.DataFrame:
+    """Counts of a mean over strata of given weights: what sets strata apart is no uncertainty of it.
+
+    The hits of each stratum are moved to the level of all, and their distance from it is scaled by
+    sqrt(c / (c - 1) * (Q - 1) / Q) of its c questions, so `estimate` and resamples have the variance of a stratified
+    mean (W. G. Cochran, Sampling Techniques, 3rd ed. 1977, sections 5.4 and 5A.9). It is scaled by t(d) / t(Q - 1)
+    besides, for small strata leave that variance no more than the d degrees of freedom of F. E. Satterthwaite, An
+    approximate distribution of estimates of variance components, Biometrics Bulletin 2, 1946 (rounded down). A question
+    that is alone in its stratum stays as it is. No value changes.
+
+    Args:
+        counts: `subset`, `metric`, `hits`, `total`, a row a question, and the column `stratum`.
+    """
+    of = ["subset", "metric"]
+    own, alone, c, n = [*of, stratum], pl.col("_c") == 1, pl.col("_c"), pl.col("_n")
+    ratio = pl.col("hits").sum() / pl.col("total").sum()
+    others = pl.when(alone).then(n - 1).otherwise(c - 1)
+    placed = (
+        counts.with_columns(_c=pl.len().cast(pl.Int64).over(own), _n=pl.len().cast(pl.Int64).over(of))
+        .with_columns(
+            _rate=pl.when(alone).then(ratio.over(of)).otherwise(ratio.over(own)), _level=ratio.over(*of, alone)
+        )
+        .with_columns(_away=pl.col("hits") - pl.col("_rate") * pl.col("total"))
+        .with_columns(_v=pl.col("_away").pow(2).sum().over(own) * (others + 1) / others)
+        .with_columns(_d=(pl.col("_v") / c).sum().over(of).pow(2) / (pl.col("_v").pow(2) / (c * others)).sum().over(of))
+        .with_columns(_d=pl.when(pl.col("_d").is_finite()).then(pl.col("_d").floor().clip(1)).otherwise(n - 1))
+    )
+    quantiles = {float(d): t_quantile(int(d)) for d in {*placed["_d"].to_list(), *(placed["_n"] - 1).to_list()} if d}
+    wide, usual = (
+        of_it.cast(pl.Float64).replace_strict(quantiles, default=1.0, return_dtype=pl.Float64)
+        for of_it in (pl.col("_d"), n - 1)
+    )
+    scale = (c / (c - 1) * (n - 1) / n).sqrt() * wide / usual
+    moved = pl.col("_level") * pl.col("total") + scale * pl.col("_away")
+    return placed.with_columns(hits=pl.when(alone).then("hits").otherwise(moved)).select(counts.columns)
+
+
 def estimate(questions: pl.DataFrame) -> pl.DataFrame:
     """Value (percent), standard error and interval of each score.
 
