@@ -61,6 +61,16 @@ def test_each_edit_is_named_with_what_was_done(root: Path) -> None:
     }
 
 
+def test_a_suite_of_ones_own_is_no_edit_and_one_that_was_shipped_and_changed_is(root: Path) -> None:
+    shipped = Catalog(root).suites["mini"]
+    own = root / "config/suites/mine.yaml"
+    own.write_text(shipped.read_text())
+    assert edited(Catalog(root), "mine") == []
+    shipped.write_text(shipped.read_text() + "# mine\n")
+    named = str(shipped.relative_to(root))
+    assert [(edit.file, edit.how) for edit in edited(Catalog(root), "mini")] == [(named, "changed")]
+
+
 @pytest.mark.parametrize("content", [b"", b"nonsense\n", b"\xff\n", b"0" * 64 + b" one space\n", None])
 def test_without_sums_nobody_can_tell_and_that_is_said(root: Path, content: bytes | None) -> None:
     (root / SUMS).unlink()

@@ -30,16 +30,21 @@ class Edit:
 
 
 def edited(catalog: Catalog, suite: str) -> list[Edit]:
-    """The edits among what a suite's report is made from: its file, its papers' tables, claims, numbers, prompts."""
+    """The edits among what a suite's report is made from: its file, its papers' tables, claims, numbers, prompts.
+
+    The file of a suite of one's own was never shipped, so it is no edit.
+    """
     root = catalog.root
     shipped = _shipped(root / SUMS)
     if shipped is None:
         return [Edit(str(SUMS), "unreadable")]
     places = [f"papers/{paper}/" for paper in catalog.suite(suite).papers]
-    there = {str(catalog.suites[suite].relative_to(root))}
+    file = str(catalog.suites[suite].relative_to(root))
+    there = {file}
     for place in places:
         there |= {str(p.relative_to(root)) for p in files_of(root / place)}
     wanted = there | {name for name in shipped if name.startswith(tuple(places))}
+    wanted -= {file} - shipped.keys()
     found = (Edit(name, how) for name in sorted(wanted) if (how := _how(root / name, shipped.get(name))))
     return list(found)
 
