@@ -14,6 +14,7 @@ import msgspec
 
 from upkeep import inputs
 from upkeep.catalog import Catalog
+from upkeep.configuration import read_config
 from upkeep.contract import (
     Manifest,
     Prediction,
@@ -37,6 +38,14 @@ def command_of(job: Job) -> str:
     return f"./upkeep {'cell' if isinstance(job, Cell) else 'model train'} {job}"
 
 
+def remedy_of(catalog: Catalog, job: Job) -> str:
+    """`command_of`, with the suite where the command would take another by itself: its seed and trials are part of what
+    a cell is."""
+    usual = read_config(catalog.root, None, {}).suite
+    other = isinstance(job, Cell) and catalog.config.suite != usual
+    return command_of(job) + (f" --suite {catalog.config.suite}" if other else "")
+
+
 @verified_once
 def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Manifest:
     """The manifest of a published job, after checking all that its numbers rest on: its seal, its files, its name, and
@@ -54,7 +63,11 @@ def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Man
     manifest = verify_folder(path.parent, catalog.hashes) if isinstance(job, Cell) else inputs.trained(catalog, job)
     if manifest.cell != str(job):
         raise Damaged(
-            "the results of another job", where=path, expected=str(job), found=manifest.cell, remedy=command_of(job)
+            "the results of another job",
+            where=path,
+            expected=str(job),
+            found=manifest.cell,
+            remedy=remedy_of(catalog, job),
         )
     require_fresh(catalog, job)
     current, parts = identity(catalog, job)
@@ -64,15 +77,19 @@ def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Man
         parts |= asked
         current = digest(parts)
     if manifest.identity != current:
+        differs = sorted(name for name in parts | old if parts.get(name) != old.get(name))
+        if set(differs) <= set(BY_SUITE):
+            problem = f"asked by another suite than {catalog.config.suite!r}, with another {' and '.join(differs)}"
+        elif isinstance(job, Cell):
+            problem = "stale: made with other code, data or settings; run it again"
+        else:
+            problem = "the trained model was made of something else than what is there now"
         raise Stale(
-            "stale: made with other code, data or settings; run it again"
-            if isinstance(job, Cell)
-            else "the trained model was made of something else than what is there now",
+            problem,
             where=path,
             expected=f"identity {current}",
-            found=f"identity {manifest.identity}; what differs: "
-            + ", ".join(sorted(name for name in parts | old if parts.get(name) != old.get(name))),
-            remedy=command_of(job),
+            found=f"identity {manifest.identity}; what differs: {', '.join(differs)}",
+            remedy=remedy_of(catalog, job),
         )
     return manifest
 

@@ -79,7 +79,7 @@ class Shown:
             manifest = verify_folder(folder, catalog.hashes)
         except Missing:
             raise Missing("this cell is not published", where=folder, remedy=command_of(cell)) from None
-        problem = standing(catalog, cell).problem
+        problem = standing(catalog, cell, as_asked=True).problem
         stale = None if problem is None else ": ".join(filter(None, (problem.problem, problem.remedy)))
         key = read_key(catalog, cell.dataset).after(manifest.cutoff)
         verdicts = graded(catalog, cell, manifest, key).with_key(key, manifest.trials)
