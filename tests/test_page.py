@@ -162,7 +162,10 @@ def test_a_score_without_its_second_cell_says_which_that_is(catalog: Catalog) ->
         for row in tables.build(spec, PAPER, read_reference(OAKS / "reference/table_3.csv"), NO_SCORES, waiting).rows
         if not row.published
     ]
-    assert [number.reason for number in row.numbers] == ["not run", why]
+    assert [(number.state, number.reason) for number in row.numbers] == [
+        ("unpublished", "the paper prints no number here, and no cell of the suite gives one"),
+        ("no number", why),
+    ]
 
 
 def test_what_waits_is_found_by_each_name_that_its_scores_would_have(catalog: Catalog) -> None:

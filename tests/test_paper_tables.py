@@ -281,7 +281,9 @@ def test_what_no_run_fills_says_why_and_what_one_does_is_still_shown() -> None:
     humans = next(row for row in built.rows if row.stub[-1] == "Humans")
     assert {number.reason for number in humans.numbers} == {"Three readers' answers, which no run of a model gives."}
     first = built.rows[0]
-    assert {number.reason for number in first.numbers} == {"not run"}
+    assert {number.reason for number in first.numbers if number.published} == {"not run"}
+    unprinted = [number for number in first.numbers if not number.published]
+    assert unprinted and {number.state for number in unprinted} == {"unpublished"}
     assert "✗ / 81.7" in to_markdown(built) and "– / 53.8" in to_markdown(built)
     own = {"dataset": "evowiki_stable", "subset": "single_hop", "metric": "human_fluency", "method": "", "setting": ""}
     number = of_paper("evowiki", "table_3", frame(score(**own))).rows[0].numbers[0]

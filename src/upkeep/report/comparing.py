@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 State = Literal["within the interval", "differs", "not run", "no number", "not comparable", "unpublished"]
 """What an entry of a table is. `within the interval`: the published number lies in our 95% interval; `no number`: its
-cell failed, or does not count; `unpublished`: the paper has no number there."""
+cell failed, or does not count; `unpublished`: the paper has no number there, and of our own none is to be run."""
 
 NOT_RUN = "not run"
 NO_DATASET = "dataset not available"

@@ -29,7 +29,7 @@ def own_text(number: Number, digits: int) -> str:
     A count has no decimals, whatever its table's other numbers have.
     """
     if number.own is None:
-        return MARKS["no number" if number.state == "no number" else "not run"]
+        return MARKS[number.state]
     digits = 0 if number.whole else digits
     half = "" if number.half is None else f"±{number.half:.{digits}f}"
     return f"{number.own:.{digits}f}{half}" + (f" ({number.failed:,} failed)" if number.failed else "")

@@ -294,8 +294,10 @@ def _number(draft: _Draft, index: int, spec: TableSpec, gaps: Gaps, why: str, re
         state = "not run" if gap.reason in UNRUN else "no number"
     elif rebuilt is not None and index in rebuilt.own:
         gap = Gap("run on a rebuild of the paper's data alone")
+    elif beside is not None:
+        gap = gaps.get((beside["dataset"], beside["method"], beside["model"]), Gap())
     else:
-        gap = gaps.get((beside["dataset"], beside["method"], beside["model"]), Gap()) if beside else Gap()
+        gap, state = Gap("the paper prints no number here, and no cell of the suite gives one"), "unpublished"
     return Number(published=published, state=state, reason=gap.reason, command=gap.command, cell=gap.cell)
 
 
