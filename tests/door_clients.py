@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import openai
 
 from method_fakes import ROOT, FakeEmbedder, FakeLLM
-from test_runner import Bench, unmeasured
+from runner_bench import Bench, unmeasured
 from upkeep.cell import LLM
 from upkeep.cell.door import Address, Door
 from upkeep.contract import Round

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from conftest import CACHE, ROOT, copy_repository
-from test_scoring import line, write_cell
+from scored_cells import line, write_cell
 from upkeep.building.content import PARTS
 from upkeep.catalog import Catalog
 from upkeep.contract import ContextUse, DatasetCard, Prediction, Retrieved

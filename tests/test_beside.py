@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import test_metrics
-import test_scoring
+import metric_cells
+import scored_cells
 from conftest import copy_repository
-from test_metrics import CLOSED, RAG
+from metric_cells import CLOSED, RAG
 from test_run import upkeep
 from upkeep.catalog import Catalog
 from upkeep.contract import Manifest
@@ -54,7 +54,7 @@ TABLE_1 = "".join(
 TABLE_2 = "table_2,Village,,,,,village,all,question_count,6,count\n"
 
 
-catalog, fresh, gains = test_scoring.catalog, test_scoring.fresh, test_metrics.gains
+catalog, fresh, gains = scored_cells.catalog, scored_cells.fresh, metric_cells.gains
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_a_suite_of_no_paper_has_its_own_cells_alone(root: Path) -> None:
 
 def test_what_is_wanted_beside_a_cell_and_of_no_suite_is_asked_for_by_itself(gains: Catalog) -> None:
     def commands(*cells: Cell) -> set[str]:
-        catalog = test_scoring.suite_of(gains, *cells)
+        catalog = scored_cells.suite_of(gains, *cells)
         scores = score_suite(catalog, "s")
         wanted = scores.basis.wanted(scores.lacking)
         found = pending(catalog, cells, scores.table, {}, scores.lacking, {}, "s", wanted=wanted)
@@ -183,5 +183,5 @@ def test_what_is_wanted_beside_a_cell_and_of_no_suite_is_asked_for_by_itself(gai
 
     assert commands(RAG) == {f"./upkeep cell {CLOSED} --suite s"}
     assert commands(RAG, CLOSED) == set()
-    test_metrics.publish(gains, CLOSED, "xz", trials=2)
+    metric_cells.publish(gains, CLOSED, "xz", trials=2)
     assert commands(RAG, CLOSED) == {"./upkeep run s"}, "it is the suite's own, and asked otherwise"

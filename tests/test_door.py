@@ -12,7 +12,7 @@ import pytest
 
 from door_clients import ALIASES, HELLO, UPSTREAM, client, closed_book, post, through
 from method_fakes import FakeEmbedder, FakeLLM
-from test_runner import Bench, bench, model, rounds, tiny, unmeasured
+from runner_bench import Bench, bench, model, rounds, tiny, unmeasured
 from upkeep.cell import GeneratedToken, Message, Reply, Sampling, ToolCall
 from upkeep.cell.door import Address
 

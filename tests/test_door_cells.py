@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from door_clients import ALIASES, UPSTREAM
+from runner_bench import Bench, bench, documents, model, probes, rounds, tiny
 from test_end_to_end import BABI, PROBES, catalog, content, predictions, repository_in
-from test_runner import Bench, bench, documents, model, probes, rounds, tiny
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, Prediction, Round
 from upkeep.errors import UpkeepError

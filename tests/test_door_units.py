@@ -19,7 +19,7 @@ import pytest
 from door_clients import HELLO, client, post, raw, request, sized, through
 from host_fakes import answer_of
 from method_fakes import FakeLLM
-from test_runner import Bench, bench, model, rounds, tiny
+from runner_bench import Bench, bench, model, rounds, tiny
 from upkeep.cell import Reply, Sampling
 from upkeep.cell.door import Address, Door
 from upkeep.cell.door import http as served_http

@@ -10,8 +10,8 @@ import pytest
 
 from conftest import ROOT
 from endpoint_fakes import FakeEndpoint, be_quick
-from test_judging import JUDGES, PROBES, judged_by, repository, server
-from test_metrics import OAKS, scored, verdicts
+from judged_cells import JUDGES, PROBES, judged_by, repository, server
+from metric_cells import OAKS, scored, verdicts
 from upkeep.building.build import build_dataset
 from upkeep.building.store import load
 from upkeep.catalog import Catalog

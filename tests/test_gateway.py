@@ -4,97 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-import numpy as np
 import pytest
-from msgspec import Meta
 
-from conftest import ROOT
-from test_engines import chat, spec
-from test_share import GARBAGE, answers, own_engine, serving
-from upkeep.catalog import Catalog
+from engine_models import chat, spec
+from gateway_machine import ENGINE, PATIENT, WARM, Machine, assert_disconnected, machine, model, nobody
+from test_share import GARBAGE, answers, own_engine
 from upkeep.cell import wire
-from upkeep.cell.embedder import RemoteEmbedder
-from upkeep.cell.interface import Message
-from upkeep.cell.lockstep import Engine, EngineDied, Generate, Generated, Handle, Request, lockstep
+from upkeep.cell.lockstep import Engine, EngineDied, Generate, Generated, Handle, lockstep
 from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway import prompts
 from upkeep.gateway.cells import Gateway
-from upkeep.gateway.record import Replies, key_of
+from upkeep.gateway.record import Replies
 from upkeep.gateway.upstream import SOCKET
-from upkeep.gateway.watched import Patience
-from upkeep.serving.embedder import serve as served
-from upkeep.serving.embedding import SentenceEmbedder, load_embedder
-from upkeep.serving.make_model import tiny_llama
 
-ENGINE = {"weights": "a"}
-WARM = Sampling(temperature=1.0, max_tokens=8)
-
-
-def hung() -> UpkeepError:
-    raise AssertionError("no engine hangs here")
-
-
-PATIENT = Patience(3600.0, hung)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gateway")
-    tiny_llama(folder)
-    return folder
-
-
-class Machine:
-    """A record, an engine that is loaded when it is asked, and the way to both."""
-
-    def __init__(self, model: Path, folder: Path) -> None:
-        self.record, self.engine, self.folder = folder / "record", own_engine(model), folder
-        self.loaded = 0
-        self.stack = contextlib.ExitStack()
-
-    def load(self, given_up: Callable[[], bool]) -> Path:
-        self.loaded += 1
-        if self.loaded == 1:
-            place = self.folder / "engine"
-            place.mkdir()
-            path = Path(self.stack.enter_context(serving(self.engine, place)))
-            (place / SOCKET).symlink_to((Path.cwd() / path).resolve())
-        return self.folder / "engine"
-
-    @contextlib.contextmanager
-    def open(self, parts: dict[str, str] = ENGINE, *, fresh: bool = False) -> Iterator[tuple[Gateway, str]]:
-        replies = Replies(self.record, parts, "m")
-        gateway = Gateway("reader", replies, self.load, PATIENT, fresh=fresh)
-        with gateway as folder:
-            yield gateway, str(folder / SOCKET)
-        replies.close()
-
-    def ask(self, n: int = 6, sampling: Sampling | None = None, *, fresh: bool = False) -> tuple[list[object], int]:
-        """What `n` probes are answered, and how many requests the engine saw."""
-        with self.open(fresh=fresh) as (gateway, path):
-            return list(answers(RemoteEngine(path), n, sampling)), gateway.tally.asked
-
-
-@pytest.fixture
-def machine(model: Path, tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(model, tmp_path)
-    with made.stack:
-        yield made
-
-
-def nobody(given_up: Callable[[], bool]) -> Path:
-    raise UpkeepError("no engine may be asked")
+__all__ = ["machine", "model"]
 
 
 @pytest.mark.parametrize("sampling", [None, WARM], ids=["greedy", "sampled"])
@@ -237,17 +169,6 @@ def test_an_engine_that_cannot_be_loaded_is_the_reason_that_is_told(machine: Mac
     with gateway as folder, pytest.raises(EngineDied, match="no engine may be asked"):
         together(str(folder / SOCKET), 1, WARM, same_seed=True)
     assert gateway.failure is not None and "no engine may be asked" in str(gateway.failure)
-
-
-def assert_disconnected(path: str, question: object) -> None:
-    """Whoever asks this gets no answer."""
-    with socket.socket(socket.AF_UNIX) as hostile:
-        hostile.connect(path)
-        wire.receive(hostile, wire.Ready)
-        wire.send(hostile, question)
-        hostile.settimeout(30)
-        with contextlib.suppress(ConnectionResetError):
-            assert hostile.recv(1) == b""
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
@@ -416,232 +337,3 @@ def generated(engine: Engine, text: str, sampling: Sampling) -> list[int]:
 
     with lockstep(engine) as loop:
         return loop.run(main())
-
-
-# ---------------------------------------------------------------- prompts
-
-
-def told(path: str, n: int = 4, sampling: Sampling | None = None) -> list[str]:
-    """The keys that `n` probes are told, each with a call, and the first one with a second."""
-    engine = RemoteEngine(path)
-
-    async def main() -> list[str]:
-        handles = [Handle(engine, spec(), 0, str(i)) for i in range(n)]
-        await asyncio.gather(*(h.chat(chat(i + 1, "Who?"), sampling) for i, h in enumerate(handles)))
-        await handles[0].logprobs("the captain took", " a coin")
-        return [key for handle in handles for key in handle.keys]
-
-    with lockstep(engine) as loop:
-        found = loop.run(main())
-    engine.close()
-    return found
-
-
-def kept(record: Path, key: str) -> tuple[prompts.Messages, prompts.Asked]:
-    replies = Replies(record, ENGINE, "m")
-    found = prompts.request(replies, bytes.fromhex(key))
-    assert found is not None
-    return prompts.prompt(replies, found[0]), found[1]
-
-
-def messages_of(kept: prompts.Messages) -> list[Message]:
-    return [Message(role=role, parts=parts) for role, parts in kept]
-
-
-@pytest.mark.parametrize("sampling", [None, WARM], ids=["greedy", "sampled"])
-def test_the_kept_prompt_is_to_the_token_what_the_engine_computed(machine: Machine, sampling: Sampling | None) -> None:
-    computed: list[list[int]] = []
-    add = machine.engine.add
-
-    def noted(request: Request) -> None:
-        computed.append(request.prompt.ids())
-        add(request)
-
-    machine.engine.add = noted  # type: ignore[method-assign]
-    with machine.open() as (_, path):
-        keys = told(path, sampling=sampling)
-    tokens = machine.engine.tokens
-    found = []
-    for key in keys:
-        messages, asked = kept(machine.record, key)
-        scored = isinstance(asked, wire.Score)
-        text, continuation = messages[0][1][0], messages[-1][1][0]
-        prompt = tokens.scorable(text, continuation).prompt if scored else tokens.prompt(messages_of(messages))
-        found.append(prompt.ids())  # type: ignore[attr-defined]
-        assert scored or asked.sampling == (sampling or spec().sampling)
-    assert sorted(found) == sorted(computed) and len(found) == 5
-    assert messages_of(kept(machine.record, keys[-1])[0]) == chat(4, "Who?")
-
-
-def test_a_document_of_many_prompts_is_kept_once_and_a_replay_adds_nothing(machine: Machine) -> None:
-    with machine.open() as (_, path):
-        keys = told(path, 8)
-    sizes = [path.stat().st_size for path in machine.record.rglob("*.log")]
-    entries = len(Replies(machine.record, ENGINE, "m"))
-    for fresh in (False, True):
-        with machine.open(fresh=fresh) as (gateway, path):
-            assert told(path, 8) == keys and gateway.tally.asked == 9 * fresh
-    parts = {part for key in keys for _, parts in kept(machine.record, key)[0] for part in parts}
-    # A request, its prompt, its length, its reply and the reply's text each; a scored text's reply has no text.
-    assert entries == len(parts) + 5 * 8 + 4
-    assert len(Replies(machine.record, ENGINE, "m")) == entries + 9  # of which the last time were asked afresh
-    asked = sum(len(part) for key in keys for _, parts in kept(machine.record, key)[0] for part in parts)
-    assert 2 * sum(sizes) < asked
-
-
-def test_a_record_from_before_prompts_were_kept_answers_and_is_completed(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(prompts.Keeper, "keep_prompt", lambda *_: False)
-        with machine.open() as (_, path):
-            keys = told(path)
-    old = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
-    with Gateway("reader", replies := Replies(machine.record, ENGINE, "m"), nobody, PATIENT) as folder:
-        assert told(str(folder / SOCKET)) == keys
-    replies.close()
-    new = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
-    assert new.items() > old.items() and all(kept(machine.record, key) for key in keys)
-
-
-def test_a_part_that_was_damaged_is_kept_again_when_the_model_is_asked_afresh(machine: Machine) -> None:
-    with machine.open() as (_, path):
-        keys = told(path)
-    (log,) = machine.record.rglob("*.log")
-    data = bytearray(log.read_bytes())
-    messages, _ = kept(machine.record, keys[-1])
-    part = key_of("part", messages[1][1][1].encode())
-    data[data.find(part) + 40] ^= 1
-    log.write_bytes(data)
-    with pytest.raises(prompts.NotReadable, match="a part of the prompt"):
-        kept(machine.record, keys[-1])
-    with machine.open(fresh=True) as (_, path):
-        told(path)
-    assert kept(machine.record, keys[-1])[0] == messages
-
-
-@pytest.mark.parametrize("limit", ["MAX_NEW_BYTES", "MAX_PROMPT_BYTES", "MAX_LISTED"])
-def test_what_is_kept_of_a_containers_prompts_is_bounded_and_it_is_answered_all_the_same(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    if limit == "MAX_LISTED":
-        few = Annotated[list[tuple[str, Annotated[list[str], Meta(max_length=1)]]], Meta(max_length=9)]
-        monkeypatch.setattr(prompts, "_CHAT", msgspec.msgpack.Decoder(few))
-    else:
-        monkeypatch.setattr(prompts, limit, 1000)
-    with machine.open() as (_, path):
-        keys = told(path)
-    replies = Replies(machine.record, ENGINE, "m")
-    assert len(keys) == 5 and sum(prompts.request(replies, bytes.fromhex(key)) is not None for key in keys) <= 1
-
-
-def test_a_prompt_in_another_spelling_is_never_given_for_the_one_that_was_asked(machine: Machine) -> None:
-    """The bytes that a container sends may be longer than they need be: then they have a key of their own."""
-    text = "the captain took"
-    usual = msgspec.msgpack.encode([("user", [text])])
-    strange = b"\xdc\x00\x01\x92\xa4user\xdc\x00\x01\xd9" + bytes([len(text)]) + text.encode()
-    assert msgspec.msgpack.decode(usual) == msgspec.msgpack.decode(strange)
-    with machine.open() as (gateway, path), socket.socket(socket.AF_UNIX) as cell:
-        cell.connect(path)
-        wire.receive(cell, wire.Ready)
-        keys = []
-        for number, content in enumerate((usual, strange)):
-            wire.send(cell, {"type": "Chat", "key": number, "messages": msgspec.Raw(content)})
-            wire.receive(cell, wire.Answer)
-            asked = [wire.Generate(number, number, Sampling(max_tokens=2), 0)]
-            for _ in range(8):
-                wire.send(cell, wire.Step(asked, []))
-                value = wire.receive(cell, wire.Answer).value
-                keys += [one.key for one in msgspec.msgpack.decode(value, type=list[wire.Answered])]
-                asked = []
-        assert gateway.tally.asked == 2
-    assert None not in keys and kept(machine.record, keys[0].hex())[0] == [("user", [text])]
-    with pytest.raises(prompts.NotReadable, match="not the prompt that was asked"):
-        kept(machine.record, keys[1].hex())
-
-
-# ---------------------------------------------------------------- embedders
-
-
-TEXTS = [
-    "The lamp is in the attic.",
-    "rain " * 400,
-    "",
-    "a",
-    "Where is the lamp?",
-    "The lamp is in the attic.",
-    "日本語 🙂",
-]
-EMBEDDER = Catalog(ROOT).model("minilm")
-
-
-@pytest.fixture(scope="module")
-def minilm() -> SentenceEmbedder:
-    return load_embedder(EMBEDDER, None)
-
-
-@contextlib.contextmanager
-def embedding(minilm: SentenceEmbedder, folder: Path, *, fresh: bool = False) -> Iterator[tuple[Gateway, str]]:
-    """The way to an embedder whose replies are kept in `folder`; it is served by a thread."""
-    place = folder / "embedder"
-    place.mkdir(exist_ok=True)
-    (place / SOCKET).unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    here = Path.cwd()
-    os.chdir(place)  # a socket's path may have 107 bytes
-    listener.bind(SOCKET)
-    os.chdir(here)
-    listener.listen()
-
-    def work() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection:
-                    served(minilm, connection, wire.Ready("st", "1", 256, {}))
-
-    threading.Thread(target=work, daemon=True).start()
-    replies = Replies(folder / "record", ENGINE, "minilm")
-    gateway = Gateway("embedder", replies, lambda given_up: Path(os.path.relpath(place)), PATIENT, fresh=fresh)
-    with gateway as reached:
-        yield gateway, str(reached / SOCKET)
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    replies.close()
-
-
-def test_vectors_are_those_of_each_text_alone_whoever_asks(minilm: SentenceEmbedder, tmp_path: Path) -> None:
-    alone = np.concatenate([minilm.documents([text]) for text in TEXTS])
-    assert np.array_equal(minilm.documents(TEXTS), alone)
-    with embedding(minilm, tmp_path) as (gateway, path):
-        embedder = RemoteEmbedder(path, EMBEDDER)
-        assert np.array_equal(embedder.documents(TEXTS), alone) and embedder.documents(TEXTS).dtype == np.float32
-        assert gateway.tally.asked == len(set(TEXTS)), "equal texts are embedded once"
-        assert len(embedder.documents([])) == 0
-        assert all(embedder.windows(text) == minilm.windows(text) for text in TEXTS)
-        many = [f"Sentence number {n}." for n in range(150)]
-        assert np.array_equal(embedder.queries(many), minilm.queries(many))
-
-
-def test_a_text_is_embedded_once_for_ever(minilm: SentenceEmbedder, tmp_path: Path) -> None:
-    with embedding(minilm, tmp_path) as (_, path):
-        first = RemoteEmbedder(path, EMBEDDER).documents(TEXTS[:3])
-    with embedding(minilm, tmp_path) as (gateway, path):
-        again = RemoteEmbedder(path, EMBEDDER).documents(TEXTS)
-        assert np.array_equal(again[:3], first) and gateway.tally.asked == len(set(TEXTS)) - 3
-    with Gateway("embedder", Replies(tmp_path / "record", ENGINE, "minilm"), nobody, PATIENT) as folder:
-        embedder = RemoteEmbedder(str(folder / SOCKET), EMBEDDER)
-        assert np.array_equal(embedder.documents(TEXTS), again)
-        with pytest.raises(EngineDied, match="no engine may be asked"):
-            embedder.documents(["something new"])
-
-
-@pytest.mark.parametrize(
-    "question", [wire.CountTokens("a"), wire.Step([], []), {"type": "Embed", "texts": [1]}, {"type": "Cuts"}]
-)
-def test_an_embedder_is_asked_for_vectors_and_nothing_else(
-    minilm: SentenceEmbedder, tmp_path: Path, question: object
-) -> None:
-    with embedding(minilm, tmp_path) as (_, path):
-        assert_disconnected(path, question)
-        assert len(RemoteEmbedder(path, EMBEDDER).documents(["a"])) == 1

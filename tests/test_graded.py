@@ -10,8 +10,8 @@ import msgspec
 import polars as pl
 import pytest
 
-import test_scoring
-from test_scoring import answered, manifest_of, suite_of, timeline, write_cell, write_dataset
+import scored_cells
+from scored_cells import answered, manifest_of, suite_of, timeline, write_cell, write_dataset
 from upkeep.catalog import Catalog
 from upkeep.grading import graded, scores
 from upkeep.grading.key import Key, key_in, read_key
@@ -20,8 +20,8 @@ from upkeep.grading.scores import score_suite
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
-catalog = test_scoring.catalog
-fresh = test_scoring.fresh
+catalog = scored_cells.catalog
+fresh = scored_cells.fresh
 pytestmark = pytest.mark.usefixtures("fresh")
 
 DATASETS = ("oaks_babi_mini", "oaks_novel")
@@ -192,7 +192,7 @@ def test_how_a_prediction_was_read_stands_beside_its_verdict(tmp_path: Path) -> 
     lines = [msgspec.structs.replace(one, response=text) for one, text in zip(lines, [*texts, None], strict=True)]
     write_cell(tmp_path / "cell", lines)
     answer_key = key_in(tmp_path / "dataset", "short_answer", "## Answer:")
-    rows = graded.grade_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), test_scoring.CELL, answer_key).rows
+    rows = graded.grade_cell(tmp_path / "cell", manifest_of(tmp_path / "cell"), scored_cells.CELL, answer_key).rows
     assert rows.select("answer", "canonical", "parse", "right").rows() == [
         ("I say: x", "i say x", "whole", False),
         ("X", "x", "marker", True),

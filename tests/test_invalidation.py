@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from conftest import CACHE, copy_repository, make_smaller
+from identity_root import BEFORE, later_field
+from scored_cells import manifest_of
 from test_graded import Counted
-from test_identity import BEFORE, later_field
-from test_scoring import manifest_of
 from test_trained_models import CARD, METHOD
 from upkeep.batches import batches
 from upkeep.building.build import build_dataset

@@ -1,8 +1,7 @@
-"""Judges: what they are asked, how they are read, what is kept, and what becomes of scores."""
+"""Judges: what they are asked, what is kept, and what becomes of their verdicts."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,221 +16,25 @@ import msgspec
 import polars as pl
 import pytest
 
-from conftest import ROOT
-from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint, be_quick, fake_endpoint, make_endpoint_repository
-from host_fakes import ScriptedRuntime, write_toy
+from endpoint_fakes import KEY, MODEL, VARIABLE, FakeEndpoint
+from judged_cells import ECHO, JUDGES, PROBES, _quick, judged_by, of_content, opinion, repository, server
 from upkeep import cli, judging
 from upkeep.catalog import Catalog
 from upkeep.commands import suite as suite_commands
-from upkeep.contract import Judgement, Pattern, Rubric, Suite
+from upkeep.contract import Suite
 from upkeep.errors import UpkeepError
-from upkeep.execution.supervise import run_cell
 from upkeep.grading.agreement import agreement, agreements, work
 from upkeep.grading.basis import Basis
 from upkeep.grading.judged import judged
-from upkeep.grading.judgements import ABSTAINS, Judgements, filled, right_verdicts, spotted, verdict
 from upkeep.grading.scores import read_scores, score_suite
 from upkeep.integrity import Missing, Stale
 from upkeep.jobs import Cell
 from upkeep.judges import judges_by_cell, judges_of
-from upkeep.judging.nearest import Nearest
-from upkeep.judging.suite import judge_suite
 from upkeep.layout import Layout
 from upkeep.operations.plan.judging import judgings
-from upkeep.operations.validate import validate_path
 from upkeep.serving.counting.records import Assumed
-from upkeep.yaml_files import read_yaml
 
-ECHO = Cell("toy", "echo", "a", "none")
-PROBES = 30
-"""Of the dataset `toy`, one of which has its question at each position."""
-SUITE = """{label: l, summary: s, papers: [], judges: [there], seed: 5, trials: 1, cells: [
-  {datasets: [toy], methods: [echo/a], models: [none]}]}
-"""
-JUDGES = """
-strict:
-  - rubric: &strict
-      read: only
-      verdicts: {"Y": right, "O": outdated, "N": wrong}
-      system: Judge {gold}.
-      user: "{question} | {gold} | {response}"
-"""
-
-
-RUBRIC = {
-    "system": 'Say {"verdict": "Y"}.',
-    "user": "{response}",
-    "verdicts": {"Y": "right", "O": "outdated", "N": "wrong"},
-    "read": "only",
-}
-
-
-def rubric(read: str = "only", **fields: Any) -> Rubric:
-    return msgspec.convert(RUBRIC | {"read": read} | fields, Rubric)
-
-
-# ---------------------------------------------------------------- patterns
-
-YES_NO = Pattern(words=["yes", "no"])
-DENIES = Pattern(words=["yes", "no"], right="no", phrases=["no record of", "not mentioned"], within=20)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "response", "expected"),
-    [
-        (YES_NO, "Yes, and then no.", "yes"),
-        (YES_NO, "It is so: NO.", "no"),
-        (YES_NO, "Nobody knows, nor yesterday.", None),
-        (YES_NO, "yes_no", None),
-        (YES_NO, "", None),
-        (YES_NO, "## Answer: *no*", "no"),
-        (DENIES, "There is No Record Of it. Yes!", ABSTAINS),
-        (DENIES, "Yes. It is so long that it is not mentioned where one looks.", "yes"),
-        (DENIES, "x" * 19 + "not mentioned", ABSTAINS),
-        (DENIES, "x" * 20 + "not mentioned", None),
-        (DENIES, "no" * 100_000, None),
-    ],
-)
-def test_a_pattern_finds_the_first_word_or_a_phrase_near_the_beginning(
-    pattern: Pattern, response: str, expected: str | None
-) -> None:
-    assert spotted(pattern, response) == expected
-
-
-@pytest.mark.parametrize(
-    ("response", "right"),
-    [
-        ("No", True),
-        ("no.", True),
-        ("No, it did not reach the harbour", True),
-        ("It did not; no, never. Yes?", True),
-        ("Yes, but there is no record of it", True),
-        ("Yes", False),
-        ("Yes, and no one knows why", False),
-        ("It did not", False),
-        ("Norway", False),
-        ("not", False),
-        ("", False),
-    ],
-)
-def test_of_what_never_was_in_the_news_a_first_no_is_right_and_to_abstain(response: str, right: bool) -> None:
-    of = read_yaml(ROOT / "papers/imprintbench/judges.yaml", dict[str, list[Judgement]])["world_news"]
-    (pattern,) = [one.pattern for one in of if one.where == {"family": ["bound_abs"]}]
-    assert pattern is not None
-    assert (spotted(pattern, response) in right_verdicts(pattern, ["No, the corpus contains no record of"])) is right
-
-
-def test_right_is_the_answer_keys_word_or_the_patterns_own_and_to_abstain() -> None:
-    assert right_verdicts(YES_NO, ["Yes"]) == {"yes", ABSTAINS}
-    assert right_verdicts(DENIES, ["whatever the key says"]) == {"no", ABSTAINS}
-
-
-# ---------------------------------------------------------------- replies
-
-
-@pytest.mark.parametrize(
-    ("read", "reply", "expected"),
-    [
-        ("only", "Y", "Y"),
-        ("only", " **N**.\n", "N"),
-        ("only", "Y Y Y", "Y"),
-        ("only", "Y or N?", None),
-        ("only", "y", None),
-        ("only", "", None),
-        ("only", "Yes", None),
-        ("last", "It could be Y. But no: N", "N"),
-        ("last", "nothing", None),
-        ("json", '{"verdict": "Y", "rationale": {"x": "N"}}', "Y"),
-        ("json", 'Well: ```json\n{"verdict": "O"}\n```', "O"),
-        ("json", '{"verdict": "maybe"}', None),
-        ("json", '{"verdict": ["Y"]}', None),
-        ("json", '{"verdict": "Y"', None),
-        ("json", "}{", None),
-        ("json", '["Y"]', None),
-        ("json", "[" * 100_000, None),
-        ("json", '{"verdict": "Y"} {"verdict": "N"}', None),
-    ],
-)
-def test_a_reply_is_read_strictly_and_never_guessed(read: str, reply: str, expected: str | None) -> None:
-    assert verdict(rubric(read), reply) == expected
-
-
-def test_a_verdict_is_not_found_in_another_that_holds_it() -> None:
-    words = {"MATCH": "right", "NONMATCH": "wrong"}
-    assert verdict(rubric("last", verdicts=words), "So NONMATCH") == "NONMATCH"
-    assert verdict(rubric("only", verdicts=words), "NONMATCH") == "NONMATCH"
-
-
-def test_what_a_response_says_is_taken_for_no_slot() -> None:
-    slots = {"question": "{gold}", "gold": "G", "response": "{question} {context}", "context": "C", "passages": ""}
-    assert filled("{question} {response} {other} {gold}", slots) == "{gold} {question} {context} {other} G"
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({}, "found both, or neither"),
-        ({"pattern": {"words": ["a"]}, "decides": "reasoning"}, "decides what is right"),
-        ({"rubric": RUBRIC | {"verdicts": {"Y": "right"}}}, "length >= 2"),
-        ({"rubric": RUBRIC | {"verdicts": {"Y": "good", "N": "wrong"}}}, "good"),
-        ({"rubric": RUBRIC | {"user": "{response} {answer}"}}, "no slot {answer}"),
-        ({"rubric": RUBRIC | {"user": "{question}"}}, "does not show the judge"),
-    ],
-)
-def test_a_judgement_that_is_none_is_refused(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=told):
-        msgspec.convert(fields, Judgement)
-
-
-def test_every_list_of_the_papers_is_read_and_every_dataset_finds_its_own() -> None:
-    lists = {path: read_yaml(path, dict[str, list[Judgement]]) for path in ROOT.glob("papers/*/judges.yaml")}
-    assert len(lists) == 4
-    assert all("valid judgements" in validate_path(path) for path in lists)
-    catalog, used = Catalog(ROOT), set[tuple[Path, str]]()
-    for name in catalog.datasets:
-        spec = catalog.dataset(name)
-        if spec.judges is not None:
-            used.add((ROOT / "papers" / spec.paper / "judges.yaml", spec.judges))
-    assert used == {(path, name) for path, known in lists.items() for name in known}
-
-
-def test_a_probe_has_the_first_judgement_that_is_about_it() -> None:
-    of = [
-        msgspec.convert({"where": {"family": ["a"]}, "pattern": {"words": ["x"]}}, Judgement),
-        Judgement(rubric=rubric(), where={"form": ["short"]}),
-        Judgement(rubric=rubric(), decides="reasons"),
-    ]
-    probes = pl.DataFrame(
-        {"probe_id": ["1", "2", "3"], "form": ["short", "short", "choice"], "slice_family": ["a", "b", None]}
-    )
-    assert Judgements(of).placed(probes).rows() == [("1", 0, 2), ("2", 1, 2), ("3", None, 2)]
-    with pytest.raises(UpkeepError, match="'family' that the dataset does not have"):
-        Judgements(of, "judges.yaml: x").placed(probes.drop("slice_family"))
-
-
-def test_the_nearest_passages_come_in_the_order_of_the_book() -> None:
-    texts = ["the fox slept", "a hen was kept", "the fox ate the hen", "狐狸吃了母鸡", "nothing here"]
-    nearest = Nearest(texts)
-    assert nearest.passages("did the fox eat a hen?", 2) == ["a hen was kept", "the fox ate the hen"]
-    assert nearest.passages("狐狸", 1) == ["狐狸吃了母鸡"]
-    assert nearest.passages("fox", 99) == texts
-
-
-# ---------------------------------------------------------------- at work
-
-
-def of_content(content: str) -> str:
-    return "set:" + json.dumps({"choices.0.message.content": content})
-
-
-def opinion(body: dict[str, Any]) -> str:
-    """What the scripted judge thinks: the same of a response whenever it is asked."""
-    asked = next(m["content"] for m in body["messages"] if m["role"] == "user")
-    return "YON"[sum(asked.encode()) % 3]
-
-
-def steady(number: int, body: dict[str, Any]) -> str:
-    return of_content(opinion(body))
+__all__ = ["_quick", "server"]
 
 
 class Unsteady:
@@ -255,45 +57,7 @@ class Unsteady:
         return of_content({1: "Y or N", 2: "", 3: "I would say yes!"}.get(kind, opinion(body)))
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    be_quick(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[FakeEndpoint]:
-    with fake_endpoint(steady) as server:
-        yield server
-
-
-CHANGED = """
-as_it_is = append
-def append(record):
-    as_it_is(record | {more})
-"""
-
-
-def repository(root: Path, url: str, judges: str = JUDGES, more: str = "{}", *, quoted: bool = False) -> Catalog:
-    """A suite of one cell whose responses the model `there` judges; `more` are fields of its predictions."""
-    make_endpoint_repository(root, url)
-    (root / "papers/toy/judges.yaml").write_text(judges)
-    (root / "config/suites/mini.yaml").write_text(SUITE)
-    (root / "src/upkeep/judging").mkdir(parents=True)
-    dataset = root / "datasets/toy/dataset.yaml"
-    text = dataset.read_text().replace("exact", "short_answer").replace("metrics: none", "metrics: answers")
-    dataset.write_text(text.replace("}", ", judges: strict}"))
-    catalog = Catalog(root)
-    write_toy(catalog, quoted=quoted)
-    run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=CHANGED.format(more=more)))
-    return Catalog(root)
-
-
-def judged_by(catalog: Catalog) -> tuple[pl.DataFrame, list[str]]:
-    """The verdicts of the suite's one judge, and what the command tells."""
-    lines = list(judge_suite(catalog, "mini", MODEL))
-    manifest = Basis(catalog, "mini").cells[ECHO].manifest
-    assert manifest is not None
-    return judged(catalog, ECHO, MODEL, manifest).rows, lines
+# ---------------------------------------------------------------- at work
 
 
 def test_every_response_is_judged_once_and_a_second_command_asks_nothing(tmp_path: Path, server: FakeEndpoint) -> None:

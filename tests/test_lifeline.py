@@ -212,7 +212,7 @@ def test_a_process_is_gone_for_sure_only_where_it_could_be_seen() -> None:
     [(True, "most likely out of memory (limit 4 GB)", "memory"), (False, "from outside", "interrupted")],
 )
 def test_a_sigkill_is_put_down_to_memory_where_something_was_killed_for_it(starved: bool, says: str, kind: str) -> None:
-    from test_runtimes import containers
+    from container_launches import containers
     from upkeep.contract import Resources
 
     for status in (137, -9):

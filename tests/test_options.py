@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import torch
 
-from test_engines import SAMPLED, chat, engine, spec, together
+from engine_models import SAMPLED, chat, engine, spec, together
 from upkeep.cell import wire
 from upkeep.cell.interface import Message, Reply, ToolCall
 from upkeep.cell.lockstep import Engine, Handle, lockstep
@@ -236,7 +236,7 @@ ASKED: list[tuple[list[Message], dict[str, Any]]] = [
 
 
 def test_options_pass_through_the_gateway_and_are_answered_from_the_record(tiny: Path, tmp_path: Path) -> None:
-    from test_gateway import ENGINE, PATIENT, nobody
+    from gateway_machine import ENGINE, PATIENT, nobody
     from test_share import serving
     from upkeep.cell.remote import RemoteEngine
     from upkeep.gateway.record import Replies

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
-from test_metrics import PRELUDE, scored, verdicts
+from metric_cells import PRELUDE, scored, verdicts
 from upkeep.grading.judged import Judged
 
 Run = Sequence[tuple[bool, bool | None]]

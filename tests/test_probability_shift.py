@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import test_scoring
+import scored_cells
 from conftest import ROOT
 from method_fakes import PROMPTS, FakeLLM, document, gold, load, probe, text_of
-from test_metrics import scores_of, verdicts
-from test_scoring import line, suite_of, timeline, write_cell, write_dataset
+from metric_cells import scores_of, verdicts
+from scored_cells import line, suite_of, timeline, write_cell, write_dataset
 from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Message, ScoredToken, Seen, Tools
 from upkeep.contract import CellChoice
@@ -36,8 +36,8 @@ from upkeep.report.fields import as_printed
 from upkeep.report.specs import read_paper
 from upkeep.report.verdicts import judge
 
-catalog = test_scoring.catalog
-fresh = test_scoring.fresh
+catalog = scored_cells.catalog
+fresh = scored_cells.fresh
 
 EVOWIKI = read_family(ROOT / "papers/evowiki/metrics.py")
 METRICS = ("probability_shift", "probability_log_ratio")

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from test_runtimes import launch, process, script
+from container_launches import launch, process, script
 from upkeep.contract import Resources
 from upkeep.execution.process import Process
 from upkeep.execution.runtimes import Launch, Prepared

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from conftest import copy_repository
-from test_engines import chat, spec
+from engine_models import chat, spec
 from upkeep.batches import batches, find
 from upkeep.catalog import Catalog
 from upkeep.cell import wire

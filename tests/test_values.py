@@ -11,8 +11,8 @@ import msgspec
 import polars as pl
 import pytest
 
-import test_scoring
-from test_scoring import answered, key_of, line, manifest_of, suite_of, timeline, write_cell, write_dataset
+import scored_cells
+from scored_cells import answered, key_of, line, manifest_of, suite_of, timeline, write_cell, write_dataset
 from upkeep.catalog import Catalog
 from upkeep.contract import MAX_VALUES, Prediction
 from upkeep.errors import UpkeepError
@@ -25,8 +25,8 @@ from upkeep.integrity import fingerprint
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
-catalog = test_scoring.catalog
-fresh = test_scoring.fresh
+catalog = scored_cells.catalog
+fresh = scored_cells.fresh
 
 BEFORE = Second("before", untrained=True)
 
@@ -50,7 +50,7 @@ def given(tmp: Path, *lines: Prediction, trials: int = 1) -> Graded:
     """The verdicts of these predictions for a@0, a@1 and b@0."""
     write_dataset(tmp / "dataset", {"a": timeline("xy"), "b": timeline("x")})
     write_cell(tmp / "cell", lines, probes=3, trials=trials)
-    return grade_cell(tmp / "cell", manifest_of(tmp / "cell"), test_scoring.CELL, key_of(tmp / "dataset"))
+    return grade_cell(tmp / "cell", manifest_of(tmp / "cell"), scored_cells.CELL, key_of(tmp / "dataset"))
 
 
 def test_each_name_is_a_column_and_what_has_no_number_is_null(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def rewritten(tmp: Path, values: str) -> pl.DataFrame:
     first, second, third = path.read_text().splitlines()
     path.write_text("\n".join([first, second.replace('"values":{}', values), third, ""]))
     manifest = msgspec.structs.replace(manifest_of(tmp / "cell"), files={path.name: fingerprint(path)})
-    return grade_cell(tmp / "cell", manifest, test_scoring.CELL, key_of(tmp / "dataset")).rows
+    return grade_cell(tmp / "cell", manifest, scored_cells.CELL, key_of(tmp / "dataset")).rows
 
 
 def test_names_that_are_as_many_as_the_questions_are_refused(tmp_path: Path) -> None:
@@ -169,5 +169,5 @@ def test_measured_numbers_change_no_score_of_answers(tmp_path: Path) -> None:
     told = [msgspec.structs.replace(one, values={"sure": math.pi}) for one in key_lines]
     full = given(tmp_path, *told)
     assert full.rows.drop("value_sure").equals(bare.rows)
-    found = [scores(test_scoring.OAKS, one.with_key(key, 1)) for one in (bare, full)]
+    found = [scores(scored_cells.OAKS, one.with_key(key, 1)) for one in (bare, full)]
     assert found[0] == found[1]

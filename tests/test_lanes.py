@@ -1,0 +1,220 @@
+"""Claims about decoding side by side: answers that do not depend on the company."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine_models import CHATS, QUESTIONS, SAMPLED, answers, chat, engine, spec, tiny, together
+from upkeep.cell.lockstep import (
+    Generate,
+    Handle,
+    Score,
+    lockstep,
+)
+from upkeep.contract import Sampling
+from upkeep.serving.lanes import LANES
+
+__all__ = ["tiny"]
+
+
+# ---------------------------------------------------------------- transformers
+
+
+@pytest.mark.parametrize(
+    "sampling", [None, SAMPLED, Sampling(repetition_penalty=1.3, presence_penalty=0.5, max_tokens=8)]
+)
+def test_an_answer_is_the_same_whatever_was_asked_before(tiny: Path, sampling: Sampling | None) -> None:
+    warm = engine(tiny)
+    forward = [text for text, _, _ in answers(warm, CHATS, sampling)]
+    backward = [text for text, _, _ in answers(warm, CHATS[::-1], sampling)][::-1]
+    cold = [text for text, _, _ in answers(engine(tiny, prefix_cache=False), CHATS, sampling)]
+    assert forward == backward == cold
+    assert len(set(forward)) > 3
+
+
+@pytest.mark.parametrize(
+    "sampling", [None, SAMPLED, Sampling(repetition_penalty=1.3, presence_penalty=0.5, max_tokens=8)]
+)
+def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, sampling: Sampling | None) -> None:
+    chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
+    model: Any = engine(tiny)
+    assert model.lanes == LANES
+    single = [text for text, _, _ in answers(model, chats, sampling)]
+    assert together(model, chats, sampling) == single
+    assert all(model._held_in_lanes.lengths)
+    assert together(engine(tiny), chats[::-1], sampling) == single[::-1]
+    assert together(model, chats, sampling, given_up=5) == single[5:]
+    assert not model.busy
+    assert len(set(single)) > 3
+
+
+def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come(tiny: Path) -> None:
+    mixed = [CHATS[n] for n in (4, 0, 6, 1, 3, 7, 2, 8, 5)]
+    waiting, grouped, one_by_one = engine(tiny), engine(tiny), engine(tiny)
+
+    async def at_once() -> list[str]:
+        asked = [Handle(waiting, spec(), 0, messages[-1]["parts"][-1]).chat(messages) for messages in mixed]
+        return [reply.text for reply in await asyncio.gather(*asked)]
+
+    with lockstep(waiting) as loop:
+        found = loop.run(at_once())
+    assert found == [text for text, _, _ in answers(one_by_one, mixed)]
+    answers(grouped, CHATS)
+    assert waiting.computed == grouped.computed < one_by_one.computed
+
+
+def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
+    model: Any = engine(tiny)
+    with torch.inference_mode():
+        alike = model._step([(7, 0)] * LANES)
+        model._held_in_lanes.empty()
+        mixed = model._step([(7, 0) if n % 3 else (n, 0) for n in range(LANES)])
+    assert all(torch.equal(alike[0], mixed[n]) for n in range(LANES) if n % 3)
+    assert not torch.equal(alike[0], mixed[3])
+
+
+def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model: Any = engine(tiny)
+    prompts = [model.tokens.encode(text) for text in ("the captain took", "nobody in the old house", "a coin")]
+    plain = AutoModelForCausalLM.from_pretrained(tiny)
+    with torch.inference_mode():
+        for n, ids in enumerate(prompts):
+            model._crop(0)
+            model._forward(ids, keep=1)
+            model._held_in_lanes.fill(n, model._layers)
+        for step in range(3):
+            rows = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
+            logits = model._step([*rows, *[None] * (LANES - len(rows))])
+            for n, (token, _) in enumerate(rows):
+                prompts[n].append(token)
+                assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_the_step_for_llama_and_its_kin_gives_the_very_bits_of_transformers(kind: str, dtype: torch.dtype) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.cache_utils import Cache
+
+    from upkeep.serving import llama
+    from upkeep.serving.keys import GrowingLayer
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 300}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    torch.manual_seed(3)
+    theirs: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **heads), dtype=dtype).eval()
+    held, kept = [GrowingLayer(), GrowingLayer()], Cache(layers=[GrowingLayer(), GrowingLayer()])
+    with torch.inference_mode():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.3)
+        ours = llama.Llama(theirs, 200)
+        for before, new in ((0, 20), (20, 1), (21, 30), (51, 1)):
+            tokens, places = torch.randint(300, (1, new)), torch.arange(before, before + new)[None]
+            mask = llama.causal_mask(before, new, dtype, tokens.device)
+
+            def attend(n: int, query: torch.Tensor, *new: torch.Tensor, mask: Any = mask) -> torch.Tensor:
+                return llama.attention(query, *held[n].update(*new), mask)
+
+            wanted = theirs(input_ids=tokens, past_key_values=kept, use_cache=True).logits
+            assert torch.equal(ours(tokens, places, attend, 0), wanted)
+
+
+@pytest.mark.parametrize("why", ["long", "a machine whose rows differ"])
+def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    from upkeep.serving import transformers_engine
+
+    if why == "long":
+        monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
+    else:
+        monkeypatch.setattr(
+            transformers_engine.TransformersEngine,
+            "_step",
+            lambda self, rows: torch.arange(len(rows) * 3.0).reshape(len(rows), 3),
+        )
+    model: Any = engine(tiny)
+    assert together(model, CHATS, None) == [text for text, _, _ in answers(engine(tiny), CHATS)]
+    assert not model.busy
+    assert not any(model._held_in_lanes.lengths)
+
+
+@pytest.mark.parametrize("why", ["long", "scores"])
+def test_what_takes_no_lane_is_answered_request_by_request(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    from upkeep.serving import transformers_engine
+
+    if why == "long":
+        monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
+    model = engine(tiny)
+
+    async def main() -> None:
+        future = asyncio.get_running_loop().create_future
+        prompt = model.tokens.prompt(CHATS[0])
+        for _ in range(3):
+            if why == "long":
+                model.add(Generate(prompt, Sampling(max_tokens=4), 0, future()))
+            else:
+                model.add(Score(prompt, array("i", [1, 2]), future()))
+        assert [len(list(model.step())) for _ in range(3)] == [1, 1, 1]
+
+    asyncio.run(main())
+    assert not model.busy
+
+
+def test_a_queue_of_all_kinds_gives_what_each_gives_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from upkeep.serving import transformers_engine
+
+    monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 1000)
+    model = engine(tiny)
+    lengths = {model.tokens.prompt(messages).length > 1000 for messages in CHATS}
+    assert lengths == {True, False}
+
+    async def ask(n: int) -> object:
+        if n % 3 == 2:
+            return await Handle(model, spec(), 0, str(n)).logprobs("the captain took", f" a coin and {n} more")
+        return (await Handle(model, spec(), 0, str(n)).chat(CHATS[n % len(CHATS)], SAMPLED)).text
+
+    async def at_once() -> list[object]:
+        return list(await asyncio.gather(*map(ask, range(24))))
+
+    async def one_by_one() -> list[object]:
+        return [await ask(n) for n in range(24)]
+
+    with lockstep(model) as loop:
+        assert loop.run(at_once()) == loop.run(one_by_one())
+
+
+def test_an_engine_that_is_reset_in_mid_answer_is_as_new(tiny: Path) -> None:
+    model = engine(tiny)
+
+    async def begin() -> None:
+        future = asyncio.get_running_loop().create_future
+        for n in range(12):
+            prompt = model.tokens.prompt(CHATS[n % len(CHATS)])
+            model.add(Generate(prompt, Sampling(max_tokens=2 + 5 * n), 0, future()))
+        assert len(list(model.step())) == 1
+
+    asyncio.run(begin())
+    assert model.busy
+    model.reset()
+    assert not model.busy
+    assert answers(model, CHATS) == answers(engine(tiny), CHATS)
+    assert model.computed == sum(prompt - cached for _, prompt, cached in answers(engine(tiny), CHATS))
+
+
+def test_positions_that_depend_on_the_longest_sequence_take_no_lanes(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert (engine(tiny).lanes, engine(tmp_path).lanes) == (LANES, 1)

@@ -1,0 +1,130 @@
+"""Resampled intervals of scores."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+import pytest
+
+from metric_cells import EVOWIKI, PRELUDE, scores_of, verdicts
+from upkeep.grading import answers, resampling
+from upkeep.grading.measuring import measured
+from upkeep.grading.metrics import Family
+from upkeep.grading.resampling import FEWEST, Draws
+from upkeep.grading.statistics import estimate
+
+
+def mean(sums: Mapping[str, resampling.Floats]) -> Mapping[str, resampling.Floats]:
+    return {"mean": 100 * sums["hits"] / sums["total"]}
+
+
+def resampled(parts: np.ndarray) -> resampling.Estimate:
+    return resampling.estimates(["hits", "total"], parts.astype(float), mean)["mean"]
+
+
+# ------------------------------------------------------------------ resampling
+
+
+def test_the_same_verdicts_give_the_same_interval() -> None:
+    parts = np.column_stack([np.arange(50) % 3 == 0, np.ones(50)])
+    first, second = resampled(parts), resampled(parts)
+    assert first == second
+    assert first.low is not None and first.high is not None and first.low < first.value < first.high
+
+
+def test_resampling_agrees_with_the_formula_where_there_is_one() -> None:
+    rng = np.random.default_rng(7)
+    total = rng.integers(1, 9, 400)
+    parts = np.column_stack([rng.binomial(total, rng.uniform(0.1, 0.9, 400)), total])
+    own = resampled(parts)
+    counts = pl.DataFrame(parts, schema=["hits", "total"]).with_columns(
+        subset=pl.lit("all"), metric=pl.lit("m"), at=pl.lit(None, pl.Int32), n=pl.lit(1)
+    )
+    wanted = estimate(counts).row(0, named=True)
+    assert own.value == pytest.approx(wanted["value"])
+    assert own.se == pytest.approx(wanted["se"], rel=0.08)
+    assert own.low == pytest.approx(wanted["low"], abs=wanted["se"] / 3)
+    assert own.high == pytest.approx(wanted["high"], abs=wanted["se"] / 3)
+
+
+def test_nineteen_of_twenty_intervals_hold_the_truth() -> None:
+    """Questions of four predictions each that go together: the interval of single predictions would be too narrow."""
+    rng, held, naive, trials, questions = np.random.default_rng(3), 0, 0, 300, 80
+    for _ in range(trials):
+        chance = rng.beta(0.6, 1.4, questions)  # mean 30 percent
+        own = resampled(np.column_stack([rng.binomial(4, chance), np.full(questions, 4)]))
+        assert own.low is not None and own.high is not None
+        held += own.low <= 30 <= own.high
+        naive += abs(own.value - 30) <= 1.96 * 100 * np.sqrt(0.3 * 0.7 / (4 * questions))
+    assert 0.915 <= held / trials <= 0.975
+    assert naive / trials < 0.85
+
+
+def test_more_predictions_of_the_same_question_make_no_score_surer() -> None:
+    rng = np.random.default_rng(1)
+    once = np.column_stack([rng.integers(0, 2, 60), np.ones(60)])
+    assert resampled(once * 10) == resampled(once)
+
+
+def test_one_question_and_undefined_values_have_no_interval() -> None:
+    assert resampled(np.array([[1.0, 2.0]])) == resampling.Estimate(50, None, None, None)
+    assert resampling.estimates(["hits", "total"], np.zeros((5, 2)), mean) == {}
+    # Defined on the questions themselves, and not on every draw of them.
+    rare = resampled(np.array([[0.0, 0.0]] * 4 + [[1.0, 1.0]]))
+    assert (rare.value, rare.low, rare.high) == (100, 100, 100)
+
+
+def test_a_thousand_resamples_of_ten_thousand_questions_take_well_under_a_second() -> None:
+    parts = np.column_stack([np.arange(10_000) % 3 == 0, np.ones(10_000)])
+    resampled(parts[:10])
+    begin = time.process_time()
+    resampled(parts)
+    assert time.process_time() - begin < 1
+
+
+@pytest.mark.parametrize("measures", [EVOWIKI, PRELUDE, answers.FAMILY], ids=["evowiki", "prelude", "answers"])
+def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(measures: Family) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"question_id": f"q{n:02}", "right": bool(rng.random() < 0.6), "outdated": bool(rng.random() < 0.3)}
+        | {"canonical": "read" if rng.random() < 0.9 else None, "trial": trial}
+        for n in range(30)
+        for trial in range(2)
+    ]
+    kinds = {
+        "label": [("consistent", "contradict")[n // 2 % 2] for n in range(60)],
+        "rarity": ["rare" if n < 8 else "common" for n in range(60)],
+    }
+    graded = verdicts(*rows, **kinds)
+    draws = Draws("d", graded["question_id"])
+    names = sorted(set(graded["question_id"]))
+    times = draws.sums(names, np.eye(len(names)))
+    found = measured(measures, graded, 0, {}, draws)
+    for resample in (0, 7, 999):
+        drawn = [
+            graded.filter(pl.col("question_id") == name).with_columns(
+                question_id=pl.format("{}-{}", "question_id", copy), probe_id=pl.format("{}-{}", "probe_id", copy)
+            )
+            for name, count in zip(names, times[resample], strict=True)
+            for copy in map(pl.lit, range(int(count)))
+        ]
+        alone = scores_of(measures, pl.concat(drawn), {})
+        values = {row[:3]: row[3:] for row in alone.select("subset", "metric", "at", "value", "n").rows()}
+        resampled = {metric for one in measures.resampled for metric in one.metrics}
+        right, wrong = 2 * draws.unseen[resample]  # of two predictions, as every question is
+        checked = 0
+        for at, row in enumerate(found.scores.select("subset", "metric", "at", "questions").rows()):
+            value = found.resamples[at, resample]
+            if row[3] < FEWEST:
+                assert math.isnan(value)
+                continue
+            expected, n = values.get(row[:3], (math.nan, 0))
+            if row[1] not in resampled:
+                expected = (expected * n + 100 * right) / (n + right + wrong)
+            assert value == pytest.approx(expected, nan_ok=True), row
+            checked += 1
+        assert checked >= 3
