@@ -108,7 +108,9 @@ def test_the_documents_in_the_prompt_are_counted(method: str, variant: str) -> N
     for answer, prompts in zip(run.answers, run.prompts, strict=True):
         shown = sentinels(prompts[-1]) if prompts else set()
         if method not in ASKING:
-            assert answer.context.documents == len(shown)
+            assert answer.context.documents == len(shown), (
+                f"{method} shows text of {len(shown)} documents: `Answer.context.documents` says how many"
+            )
         assert answer.context.dropped == 0
 
 
