@@ -6,6 +6,7 @@ import pytest
 
 from conftest import ROOT
 from upkeep.catalog import Catalog
+from upkeep.cli import main
 from upkeep.errors import UpkeepError
 from upkeep.jobs import Cell, Training
 
@@ -33,3 +34,13 @@ def test_a_cell_that_can_have_no_answers_is_refused_with_one_that_can(cell: str)
 
 def test_a_training_is_no_such_cell() -> None:
     Catalog(ROOT).check_training(Training("oaks_babi_mini", "sft", "lora_tiny", "pico"))
+
+
+@pytest.mark.parametrize("cores", ["zero", "0", "-1", "1.5", ""])
+def test_a_number_of_cores_that_is_none_is_refused_before_anything_starts(
+    cores: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["upkeep", "run", f"--cores={cores}"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"--cores: expected a number from 1, or `all`; found {cores!r}" in capsys.readouterr().err

@@ -58,14 +58,14 @@ def _parser(root: str) -> argparse.ArgumentParser:
 
     run = command("run", suite.run, "run a suite: set-up, cells, scores, tables, report")
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
-    run.add_argument("--cores", default="all", help="cores to use at once")
+    run.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     run.add_argument("-n", "--dry-run", action="store_true", help="say what would be run")
 
     refresh = command(
         "refresh", suite.refresh, "bring stale cells up to date by the replies on record, without any model"
     )
     refresh.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
-    refresh.add_argument("--cores", default="all", help="cores to use at once")
+    refresh.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
 
     record = command(
         "record", questions.record, "the replies on record: of which engines, and what would answer a cell"
@@ -78,7 +78,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
         "setup", suite.setup, "all that could need a network, and nothing else: afterwards a suite runs offline"
     )
     setup.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
-    setup.add_argument("--cores", default="all", help="cores to use at once")
+    setup.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
 
     plan = command(
         "plan", questions.plan, "what a suite will take: requests, tokens, hours, money, disk; afterwards, what it took"
@@ -225,3 +225,10 @@ def _count(text: str) -> int:
     if (number := int(text)) < 1:
         raise ValueError
     return number
+
+
+def _cores(text: str) -> str:
+    """A number of cores as Snakemake takes it, for the parser."""
+    if text != "all" and not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"expected a number from 1, or `all`; found {text!r}")
+    return text
