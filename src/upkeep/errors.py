@@ -69,15 +69,23 @@ class UpkeepError(Exception):
         super().__init__("\n".join(lines))
 
 
+LISTED = ("dataset", "method", "model", "paper", "prompt", "suite")
+"""What `./upkeep list` shows, under these names and an s."""
+FEW = 10
+"""Names that an error tells one by one; of more it says where they are listed."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str], found: str) -> UpkeepError:
     """A name that nothing has, with the names nearest to it."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3)
+    listing = f"`./upkeep list {kind}s` shows them all" if kind in LISTED else ""
+    many = len(known) > FEW and listing
     return UpkeepError(
         f"unknown {kind} {name!r}",
-        expected=f"one of {', '.join(known)}",
+        expected=f"one of {len(known)} names; {listing}" if many else f"one of {', '.join(known)}",
         found=found,
-        remedy=f"did you mean {' or '.join(close)}?" if close else f"`./upkeep list {kind}s` shows them all",
+        remedy=f"did you mean {' or '.join(close)}?" if close else listing or "choose one of these",
     )
 
 
