@@ -79,7 +79,8 @@ def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Man
     if manifest.identity != current:
         differs = sorted(name for name in parts | old if parts.get(name) != old.get(name))
         if set(differs) <= set(BY_SUITE):
-            problem = f"asked by another suite than {catalog.config.suite!r}, with another {' and '.join(differs)}"
+            suite = catalog.config.suite
+            problem = f"stale: asked by another suite than {suite!r}, with another {' and '.join(differs)}"
         elif isinstance(job, Cell):
             problem = "stale: made with other code, data or settings; run it again"
         else:
