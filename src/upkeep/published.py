@@ -78,13 +78,13 @@ def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Man
         current = digest(parts)
     if manifest.identity != current:
         differs = sorted(name for name in parts | old if parts.get(name) != old.get(name))
-        if set(differs) <= set(BY_SUITE):
+        if not isinstance(job, Cell):
+            problem = "the trained model was made of something else than what is there now"
+        elif differs and set(differs) <= set(BY_SUITE):
             suite = catalog.config.suite
             problem = f"stale: asked by another suite than {suite!r}, with another {' and '.join(differs)}"
-        elif isinstance(job, Cell):
-            problem = "stale: made with other code, data or settings; run it again"
         else:
-            problem = "the trained model was made of something else than what is there now"
+            problem = "stale: made with other code, data or settings; run it again"
         raise Stale(
             problem,
             where=path,

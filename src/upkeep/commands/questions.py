@@ -119,8 +119,6 @@ def record(arguments: argparse.Namespace) -> int:
 
 def listing(arguments: argparse.Namespace) -> int:
     """`./upkeep list`."""
-    from upkeep.report.specs import read_paper
-
     catalog = catalog_of(arguments)
     match arguments.what:
         case "methods":
@@ -132,6 +130,8 @@ def listing(arguments: argparse.Namespace) -> int:
         case "datasets":
             rows = [(d, catalog.dataset(d).summary, "") for d in catalog.datasets]
         case "papers":
+            from upkeep.report.specs import read_paper
+
             rows = [(p, read_paper(catalog.root / "papers" / p).label, "") for p in catalog.papers]
         case "prompts":
             rows = [(p, str(path.relative_to(catalog.root)), "") for p, path in catalog.prompts.items()]
