@@ -36,10 +36,10 @@ from upkeep.integrity import verify_folder
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
-HERE = Path(__file__).resolve().parent
+HOSTILE = Path(__file__).resolve().parent / "hostile"
 HONEST = Cell("toy", "hostile", "honest", "none")
 PROGRAM = {"search_by_a_program"}
-"""Attacks of a method that is a program: `hostile_program.py`."""
+"""Attacks of a method that is a program: `hostile/program.py`."""
 TEXT = "What is to come"
 LAST = f"{TEXT} a5. "
 """The last document of a stream of `toy`."""
@@ -128,13 +128,12 @@ class Repository:
         programs = {name: variants.pop(name) for name in PROGRAM}
         for name, file, more in (
             ("hostile", "method.py", {"variants": {"honest": {"attack": None}} | variants}),
-            ("hostile_program", "attacks.py", {"variants": programs, "command": ["python3", "program.py"]}),
+            ("hostile_program", "program.py", {"variants": programs, "command": ["python3", "program.py"]}),
         ):
             method = self.root / "methods" / name
-            method.mkdir()
-            shutil.copy(HERE / "hostile_method.py", method / file)
+            shutil.copytree(HOSTILE / "attacks", method / "attacks", ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copy(HOSTILE / file, method)
             (method / "method.yaml").write_text(json.dumps(card | more))
-        shutil.copy(HERE / "hostile_program.py", method / "program.py")
         (self.root / "datasets" / "toy").mkdir()
         (self.root / "datasets" / "toy" / "dataset.yaml").write_text(DATASET)
 

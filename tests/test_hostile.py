@@ -1,7 +1,7 @@
 """A method that attacks: the host and the cell beside it are unharmed, its own cell fails and says of what, nothing is
 published or left running, and the next run of the same cell succeeds.
 
-Each attack of `hostile_method.py` runs as a real cell: real supervisor, real container; attempts of which each fails by
+Each attack of `hostile/attacks/` runs as a real cell: real supervisor, real container; attempts of which each fails by
 itself share one. `docs/hostile.md` holds what is found here; a test compares the two.
 """
 
@@ -24,7 +24,7 @@ import msgspec
 import pytest
 
 from conftest import CACHE, ROOT, copy_repository
-from hostile_method import ATTACKS, TOGETHER
+from hostile.attacks import ATTACKS, TOGETHER
 from hostile_trials import CANARY, Trial
 from ordinary_user import ordinary_user  # noqa: F401
 from upkeep.files import remove_tree

@@ -1,4 +1,4 @@
-"""The hostile method as a program: `command: [python3, program.py]`, beside `hostile_method.py` as `attacks.py`."""
+"""The hostile method as a program: `command: [python3, program.py]`, beside the same attacks."""
 
 from __future__ import annotations
 
