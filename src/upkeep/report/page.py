@@ -28,6 +28,7 @@ from upkeep.grading.scores import Scores
 from upkeep.grading.settings import printed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.pages import templates
 from upkeep.published import Standing
 from upkeep.report import drawing, figures, parts, tables, trivial, verdicts, written
 from upkeep.report.asked import asked
@@ -228,17 +229,12 @@ def _beyond(catalog: Catalog, cells: Iterable[Cell], known: Printed, spec: Paper
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("upkeep.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+    return templates(
+        "upkeep.report",
+        thousands=lambda number: f"{number:,.0f}",
+        number=lambda number, digits=1: f"{number:.{digits}f}",
+        duration=duration,
     )
-    environment.filters["thousands"] = lambda number: f"{number:,.0f}"
-    environment.filters["number"] = lambda number, digits=1: f"{number:.{digits}f}"
-    environment.filters["duration"] = duration
-    return environment
 
 
 def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:

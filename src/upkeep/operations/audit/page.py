@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from upkeep.contract import DatasetCard
 from upkeep.files import write_atomically
 from upkeep.operations.audit.marks import ASPECTS
 from upkeep.operations.audit.sample import Item, draw, hash_of
+from upkeep.pages import templates
 
 
 def write_page(folder: Path, card: DatasetCard, count: int, seed: int, out: Path) -> int:
@@ -34,7 +33,7 @@ def write_page(folder: Path, card: DatasetCard, count: int, seed: int, out: Path
 
 def render(items: list[Item], card: DatasetCard, count: int, seed: int) -> str:
     """The page. What a dataset says is text in it, whatever it looks like; the one script that may run is ours."""
-    environment = _environment()
+    environment = templates("upkeep.operations.audit", marked=marked)
     script = environment.loader.get_source(environment, "audit.js")[0]  # type: ignore[union-attr]
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("audit.html.j2").render(
@@ -47,19 +46,6 @@ def render(items: list[Item], card: DatasetCard, count: int, seed: int) -> str:
         script=Markup(script),
         allowed=allowed,
     )
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("upkeep.operations.audit"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["marked"] = marked
-    return environment
 
 
 def marked(text: str, words: Sequence[str]) -> list[tuple[str, bool]]:
