@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from conftest import ROOT
 
-LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-engines.lock")
+LOCKS = ("requirements.lock", "requirements-pytest.lock", "requirements-test.lock", "requirements-engines.lock")
 PYTHON = """#!/bin/sh
 case $* in
 *" pip "*) for word; do last=$word; done; echo "installs ${last##*/}" ;;
@@ -29,15 +30,16 @@ esac
     ("words", "installed", "run"),
     [
         ("run mini", 1, "run mini"),
-        ("check", 2, "check"),
-        ("setup mini", 3, "setup mini"),
-        ("test", 3, "test"),
+        ("check", 3, "check"),
+        ("setup mini", 4, "setup mini"),
+        ("test", 4, "test"),
         ("test -k recency", 2, "test -k recency tests/test_methods.py"),
         ("test -x -k recency", 2, "test -x -k recency tests/test_methods.py"),
-        ("test -k recency tests", 3, "test -k recency tests"),
-        ("test tests/test_run.py -k recency", 3, "test tests/test_run.py -k recency"),
-        ("test -k own", 3, "test -k own"),
-        ("test -k words", 3, "test -k words"),
+        ("test -k packaged", 3, "test -k packaged tests/test_methods.py"),
+        ("test -k recency tests", 4, "test -k recency tests"),
+        ("test tests/test_run.py -k recency", 4, "test tests/test_run.py -k recency"),
+        ("test -k own", 4, "test -k own"),
+        ("test -k words", 4, "test -k words"),
     ],
 )
 def test_what_a_command_needs_is_installed_once(tmp_path: Path, words: str, installed: int, run: str) -> None:
@@ -46,9 +48,10 @@ def test_what_a_command_needs_is_installed_once(tmp_path: Path, words: str, inst
     for path in (python, *(tmp_path / name for name in LOCKS), tmp_path / "tests/test_own.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.name)
-    for method in ("recency", "own"):
+    for method in ("recency", "packaged", "own"):
         (tmp_path / "methods" / method).mkdir(parents=True)
         (tmp_path / "methods" / method / "method.yaml").touch()
+    (tmp_path / "methods/packaged/requirements.in").touch()
     python.write_text(PYTHON)
     python.chmod(0o755)
 
@@ -65,15 +68,17 @@ def test_what_a_command_needs_is_installed_once(tmp_path: Path, words: str, inst
     assert said() == [f"runs {run}"]
 
 
-def test_what_every_method_must_pass_needs_no_package_of_engines() -> None:
-    def pinned(lock: str) -> set[str]:
-        return {name.lower() for name in re.findall(r"^([\w.-]+)==", (ROOT / lock).read_text(), re.M)}
+@pytest.mark.parametrize(("method", "locks"), [("closed_book", LOCKS[:2]), ("rag_bm25", LOCKS[:3])])
+def test_what_a_method_must_pass_needs_no_package_of_another_lock(method: str, locks: tuple[str, ...]) -> None:
+    def pinned(*locks: str) -> set[str]:
+        return {name.lower() for lock in locks for name in re.findall(r"^([\w.-]+)==", (ROOT / lock).read_text(), re.M)}
 
-    engines = pinned(LOCKS[2]) - pinned(LOCKS[1]) - pinned(LOCKS[0])
+    others = pinned(*LOCKS) - pinned(*locks)
     owners = packages_distributions().items()
-    modules = [module for module, names in owners if all(name.lower().replace("_", "-") in engines for name in names)]
-    assert {"torch", "transformers", "peft"} <= set(modules)
+    modules = [module for module, names in owners if all(name.lower().replace("_", "-") in others for name in names)]
+    assert {"torch", "transformers", "peft"} <= set(modules) and ("bm25s" in modules) is (method == "closed_book")
     code = f"import sys, pytest; sys.modules |= dict.fromkeys({modules}); sys.exit(pytest.main(sys.argv[1:]))"
-    tests = [ROOT / "tests/test_methods.py", "-k", "rag_bm25", "-p", "no:cacheprovider"]
-    done = subprocess.run([sys.executable, "-c", code, *tests], cwd=ROOT, capture_output=True, text=True)
+    tests = [ROOT / "tests/test_methods.py", "-k", method, "-p", "no:cacheprovider"]
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # some of these are plugins
+    done = subprocess.run([sys.executable, "-c", code, *tests], cwd=ROOT, capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
