@@ -10,8 +10,10 @@ import pytest
 from conftest import copy_repository
 from test_run import upkeep
 from upkeep.catalog import Catalog
-from upkeep.integrity import Stale
-from upkeep.jobs import Cell
+from upkeep.identity import plan_training
+from upkeep.inputs import trained
+from upkeep.integrity import Missing, Stale
+from upkeep.jobs import Cell, Training
 from upkeep.published import read_published
 
 SUITE = """
@@ -51,6 +53,19 @@ def test_the_remedy_for_another_suites_cell_is_one_that_helps(root: Path) -> Non
     with pytest.raises(Stale) as refused:
         read_published(Catalog(root), CELL)
     assert refused.value.remedy == f"./upkeep cell {CELL}"
+
+
+def test_a_training_is_made_by_the_seed_of_the_suite_that_its_command_names(root: Path) -> None:
+    """And what misses the model names that suite, too."""
+    training = Training("town", "sft", "lora_tiny", "pico")
+    plans = {name: plan_training(Catalog(root, chosen={"suite": name}), training) for name in ("mini", "mine")}
+    assert plans["mini"] != plans["mine"]
+    for suite, more in (("mine", " --suite mine"), ("mini", "")):
+        with pytest.raises(Missing, match="the trained model is not there") as refused:
+            trained(Catalog(root, chosen={"suite": suite}), training)
+        assert refused.value.remedy == f"./upkeep model train {training}{more}"
+    told = upkeep(root, "model", "train", str(training), "--suite", "nobodys")
+    assert told.returncode == 1 and "unknown suite 'nobodys'" in told.stderr
 
 
 def test_a_cell_is_shown_as_it_was_asked_and_not_called_stale_for_its_suite(root: Path) -> None:

@@ -14,6 +14,7 @@ from identity_root import CARD, ECHO, both, edit, engine, root, weights
 from upkeep.catalog import Catalog
 from upkeep.contract import (
     Resources,
+    Sampling,
 )
 from upkeep.errors import UpkeepError
 from upkeep.execution import fetch as fetching
@@ -240,3 +241,28 @@ def test_a_training_is_stale_by_what_it_runs_alone(root: Path, path: str, more: 
     file = root / path
     file.write_text(file.read_text() + more)
     assert (plan_training(Catalog(root), training) != before) is stale
+
+
+@pytest.mark.parametrize(("more", "stale"), [("", False), ("asks: true\n", True)])
+def test_how_a_base_decodes_is_part_of_a_training_that_asks_it(root: Path, more: str, stale: bool) -> None:
+    """And of what asks the trained model, whoever trained it."""
+    card, training = root / "methods/trainer/method.yaml", Training("toy", "trainer", "a", "m")
+    card.write_text(card.read_text() + more)
+
+    def told() -> tuple[str, Sampling, str]:
+        catalog = Catalog(root)
+        spec = describe(catalog, training, chunk_tokens=1).model_spec
+        assert spec is not None
+        return (
+            plan_training(catalog, training),
+            spec.sampling,
+            plan_identity(catalog, Cell("toy", "echo", "a", "m+trainer.a")),
+        )
+
+    before = told()
+    edit(root, "models/m/model.yaml", "context_length: 100", "context_length: 100\nsampling: {max_tokens: 7}")
+    after = told()
+    assert (after[0] != before[0]) is stale and (after[1] != before[1]) is stale
+    assert after[2] != before[2]
+    edit(root, "models/m/model.yaml", "context_length: 100", "context_length: 99")
+    assert told()[0] != after[0], "what a training reads of the card"

@@ -145,8 +145,7 @@ LINES = (
     Line(
         "how a model decodes",
         replace("models/tiny/model.yaml", "max_tokens: 16", "max_tokens: 15"),
-        asked=(0, 1, 3),
-        trained=(TRAINED,),  # it is given the card of what it starts from
+        asked=(0, 1, 3, 5),
         judged=True,
     ),
     Line("how a preset decodes", replace("models/tiny/model.yaml", "max_tokens: 12", "max_tokens: 11"), asked=(4,)),

@@ -165,6 +165,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     model = command("model", jobs.model, "fetch, make or find a model's weights; or train one by a method")
     model.add_argument("what", choices=["fetch", "train"])
     model.add_argument("name", help="of the model; of a training DATASET/METHOD/VARIANT/MODEL")
+    model.add_argument("--suite", help="`train`: whose seed it is given; default: `suite` in config/config.yaml")
     model.add_argument("--force", action="store_true", help="train it again, though it is complete")
 
     train = command("train", jobs.train_own, "make a model of the suite's own anew, by its recipe")

@@ -18,7 +18,7 @@ import msgspec
 
 from upkeep import inputs, weights
 from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
-from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, TrainingSet
+from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, Sampling, TrainingSet
 from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, plain
 from upkeep.files import digest, hash_file
@@ -153,6 +153,8 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
     card, suite = catalog.method(job.method), catalog.suite(catalog.config.suite)
     spec = catalog.spec(job.model) if card.model else None
     asked = catalog.asked(job)
+    if training and spec is not None and not asked:
+        spec = msgspec.structs.replace(spec, sampling=Sampling())  # nobody decodes: how is not told
     return CellDescription(
         task="train" if training else "answer",
         dataset=job.dataset,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from upkeep.catalog import Catalog
+from upkeep.configuration import read_config
 from upkeep.contract import DatasetCard, Manifest
 from upkeep.integrity import (
     NOTHING_KNOWN,
@@ -19,8 +20,20 @@ from upkeep.integrity import (
     verify_files,
     verify_folder,
 )
-from upkeep.jobs import Training
+from upkeep.jobs import Cell, Job, Training
 from upkeep.layout import Layout
+
+
+def command_of(job: Job) -> str:
+    """The command that makes a job's results."""
+    return f"./upkeep {'cell' if isinstance(job, Cell) else 'model train'} {job}"
+
+
+def remedy_of(catalog: Catalog, job: Job) -> str:
+    """`command_of`, with the suite where the command would take another by itself: its seed is part of what a job is,
+    and its trials of what a cell is."""
+    suite = catalog.config.suite
+    return command_of(job) + ("" if suite == read_config(catalog.root, None, {}).suite else f" --suite {suite}")
 
 
 @verified_once
@@ -66,5 +79,5 @@ def trained(catalog: Catalog, training: Training) -> Manifest:
     try:
         return verify_folder(Layout(catalog.results).trained(training), catalog.hashes)
     except Missing as missing:
-        remedy = f"./upkeep model train {training}"
+        remedy = remedy_of(catalog, training)
         raise Missing("the trained model is not there", where=missing.where, remedy=remedy) from None

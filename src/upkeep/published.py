@@ -14,7 +14,6 @@ import msgspec
 
 from upkeep import inputs
 from upkeep.catalog import Catalog
-from upkeep.configuration import read_config
 from upkeep.contract import (
     Manifest,
     Prediction,
@@ -22,6 +21,7 @@ from upkeep.contract import (
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular
 from upkeep.identity import BY_SUITE, identity, plan_dataset
+from upkeep.inputs import command_of, remedy_of
 from upkeep.integrity import Damaged, Missing, Stale, verified_once, verify_folder
 from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
@@ -31,19 +31,6 @@ def folder_of(catalog: Catalog, job: Job) -> Path:
     """Where a job is published."""
     layout = Layout(catalog.results)
     return layout.cell(job) if isinstance(job, Cell) else layout.trained(job)
-
-
-def command_of(job: Job) -> str:
-    """The command that makes a job's results."""
-    return f"./upkeep {'cell' if isinstance(job, Cell) else 'model train'} {job}"
-
-
-def remedy_of(catalog: Catalog, job: Job) -> str:
-    """`command_of`, with the suite where the command would take another by itself: its seed and trials are part of what
-    a cell is."""
-    usual = read_config(catalog.root, None, {}).suite
-    other = isinstance(job, Cell) and catalog.config.suite != usual
-    return command_of(job) + (f" --suite {catalog.config.suite}" if other else "")
 
 
 @verified_once

@@ -120,9 +120,8 @@ def _trained(catalog: Catalog, training: Training, member: str) -> Weights:
         folder, start = folder / member, f"model/{member}/"
         files = {f"model/{name.removeprefix(start)}": sha for name, sha in files.items() if name.startswith(start)}
         if not files:
-            raise Missing(
-                f"{training} has no member {member!r}", where=folder, remedy=f"./upkeep model train {training}"
-            )
+            remedy = inputs.remedy_of(catalog, training)
+            raise Missing(f"{training} has no member {member!r}", where=folder, remedy=remedy)
     content = _content_of_trained(files)
     if f"model/{ADAPTER}" not in files:
         return Weights(folder, content)

@@ -78,6 +78,7 @@ class Training:
     """What a training is given."""
 
     spec: ModelSpec
+    """Its card; `sampling` is the card's where the method `asks`, and otherwise says nothing."""
     weights: Path
     """Folder of the model that it starts from, in the transformers format. Adapters that it has are merged into it."""
     documents: Sequence[Document]

@@ -24,8 +24,8 @@ from upkeep.execution.share import SharedEngines
 from upkeep.execution.trained_on import cutoff, members, members_of, require_apart
 from upkeep.execution.watch import Failed, Limits
 from upkeep.gateway.record import Asking
+from upkeep.inputs import command_of
 from upkeep.jobs import Cell
-from upkeep.published import command_of
 
 TOLD = 20
 """Answers that differ from those before, of a cell, which are named."""

@@ -24,10 +24,11 @@ from upkeep.gateway.calls import Call, Calls
 from upkeep.grading.graded import graded
 from upkeep.grading.judged import judged
 from upkeep.grading.key import read_key
+from upkeep.inputs import command_of
 from upkeep.integrity import Missing, verify_folder
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.published import command_of, predictions, standing
+from upkeep.published import predictions, standing
 from upkeep.text import printable
 
 LISTED = 100

@@ -17,9 +17,9 @@ from upkeep.grading.judged import has_say
 from upkeep.grading.metric_families import family_of
 from upkeep.grading.score import SCORE_SCHEMA, identify, printed_as, stand_in
 from upkeep.grading.settings import Pairs, as_rows
+from upkeep.inputs import command_of
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.published import command_of
 from upkeep.report.comparing import NO_DATASET, NOT_RUN
 from upkeep.report.fields import JUDGE
 from upkeep.report.specs import Called, several

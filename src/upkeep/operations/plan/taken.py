@@ -5,12 +5,13 @@ from __future__ import annotations
 from upkeep.catalog import Catalog
 from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
+from upkeep.inputs import command_of
 from upkeep.integrity import read_sealed
 from upkeep.jobs import Job
 from upkeep.machine.clock import age
 from upkeep.needs import gpus_of
 from upkeep.operations.plan.amounts import Amounts
-from upkeep.published import command_of, folder_of
+from upkeep.published import folder_of
 
 
 def read_manifest(catalog: Catalog, job: Job) -> Manifest | None:
