@@ -190,11 +190,10 @@ def test_a_mean_over_fewer_models_than_are_printed_is_partial(tmp_path: Path) ->
 
 def test_a_check_without_published_numbers_needs_what_it_says(tmp_path: Path) -> None:
     study = Study(tmp_path, []).add("rag_dense", answers(140), setting="thinking=off").add("long_context", answers(60))
-    more = claims.Needs(
-        datasets=["d"], methods=["rag_dense", "oracle"], settings=["thinking=off", "k=3;l=4"], models=["o"]
-    )
+    settings = [{"thinking": "off"}, {"k": "3", "l": "4"}]
+    more = claims.Needs(datasets=["d"], methods=["rag_dense", "oracle"], settings=settings, models=["o"])
     found = study.judge(claim(rows=0, needs=more)).release
-    assert found.outcome == "partial" and found.missing == ["oracle on d", "a run with k=3;l=4", "the model o"]
+    assert found.outcome == "partial" and found.missing == ["oracle on d", "a run with k=3, l=4", "the model o"]
     assert study.judge(claim(rows=0)).release.outcome == "holds"
 
 

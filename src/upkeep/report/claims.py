@@ -65,8 +65,8 @@ class Needs(Record, frozen=True, kw_only=True):
     """By their printed names; `any`, `open` and `closed` name none in particular."""
     methods: list[str] = msgspec.field(default_factory=list)
     datasets: list[str] = msgspec.field(default_factory=list)
-    settings: list[str] = msgspec.field(default_factory=list)
-    """`key=value`, several joined by `;`: some run has them all."""
+    settings: list[dict[str, str]] = msgspec.field(default_factory=list)
+    """Of each, some run has all."""
 
 
 class Claim(Record, frozen=True, kw_only=True):

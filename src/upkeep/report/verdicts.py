@@ -368,10 +368,9 @@ def _lacking(needs: Needs, scores: pl.DataFrame, *, models: bool, people: bool) 
     if not needs.methods and scores.is_empty():
         lacking = [f"scores on {dataset}" for dataset in needs.datasets]
     settings = [_options(row) for row in scores["setting"].unique()]
-    for text in needs.settings:
-        wanted = dict(pair.split("=", 1) for pair in text.split(";"))
+    for wanted in needs.settings:
         if not any(wanted.items() <= one.items() for one in settings):
-            lacking.append(f"a run with {text}")
+            lacking.append(f"a run with {', '.join(f'{key}={value}' for key, value in wanted.items())}")
     if models:
         lacking += [
             f"the model {name}" for name in needs.models if name not in NO_MODELS and name not in set(scores["model"])
