@@ -90,6 +90,8 @@ class Table:
     notes: list[str] = field(default_factory=list)
     placed: frozenset[int] = frozenset()
     """Which rows of the scores are in the table."""
+    at_home: frozenset[int] = frozenset()
+    """Those of them that have no setting that its rows lack."""
 
     @property
     def papers(self) -> list[Row]:
@@ -125,6 +127,7 @@ def build(
     scores: pl.DataFrame,
     pending: pl.DataFrame,
     gaps: Gaps | None = None,
+    elsewhere: frozenset[int] = frozenset(),
 ) -> Table:
     """Fill a table.
 
@@ -133,6 +136,7 @@ def build(
         scores: `score.SCORE_SCHEMA`, as the paper calls them (`fields.as_printed`).
         pending: `waiting.PENDING_SCHEMA`, called so too: cells that have no scores, or lack one.
         gaps: why nothing can be run for some of the published numbers.
+        elsewhere: which rows of the scores another table has at home: they are no variants of what this one shows.
 
     Returns:
         The paper's rows in its order, then rows of our own. Where rows are metrics, those that the paper prints alone.
@@ -152,18 +156,17 @@ def build(
         for index, entry in selection.published(values):
             rows.setdefault(entry, _Draft(values)).published[index] = values
     keys = frozenset(entry.key for entry in rows)
-    at = spec.rows.index("metric") if "metric" in spec.rows else None
-    about = {entry.key[at] for entry in rows} if at is not None else set()
+    about = {entry.key[spec.rows.index("metric")] for entry in rows} if "metric" in spec.rows else set()
 
-    placed = set()
+    placed: dict[int, bool] = {}
     for values in sorted(selection.rows(scores), key=lambda values: bool(incomparable(values))):
         for index, entry in selection.own(values):
-            if at is not None and entry.key[at] not in about:  # no variant of what the table is about
-                continue
+            if (about and values["metric"] not in about) or (entry.setting and values["place"] in elsewhere):
+                continue  # no variant of what the table is about
             if entry in rows and index in rows[entry].own:  # two cells that the table cannot tell apart
                 entry = replace(entry, cell=values["cell"] or values["dataset_id"])
             rows.setdefault(entry, _Draft(values)).own[index] = values
-            placed.add(values["place"])
+            placed[values["place"]] = not entry.setting
     for values in selection.rows(pending):
         for index, entry in list(selection.waiting(values, rows)):
             if entry in rows or not (values["aside"] or values["reason"] in UNRUN):
@@ -181,6 +184,7 @@ def build(
         filled,
         _notes(spec, filled),
         frozenset(placed),
+        frozenset(place for place, at_home in placed.items() if at_home),
     )
 
 
@@ -385,7 +389,12 @@ def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
 
 
 def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None) -> Iterator[Table]:
-    """Every table of a paper's folder, in the order of its specs."""
+    """Every table of a paper's folder, in order; a score that is at home in one is a variant in no other."""
     paper = read_paper(folder)
-    for spec in paper.tables:
-        yield build(spec, paper, read_reference(folder / "reference" / spec.file), scores, pending, gaps)
+    parts = [
+        (spec, paper, read_reference(folder / "reference" / spec.file), scores, pending, gaps) for spec in paper.tables
+    ]
+    first = [build(*part) for part in parts]
+    elsewhere = frozenset(place for table in first for place in table.at_home)
+    for part, table in zip(parts, first, strict=True):
+        yield build(*part, elsewhere) if elsewhere & table.placed - table.at_home else table
