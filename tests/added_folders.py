@@ -197,7 +197,7 @@ table_2,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,moves,lag_share
 table_2,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,stays,lag_share,0.0,percent
 table_2,Towns,,,,,moves,all,people,12,count
 """,
-    "papers/moves/claims.yaml": """
+    "papers/moves/claims/moves.yaml": """
 - id: moves-c1
   where: Section 5
   statement: Who reads yesterday's paper knows more than who reads nothing.

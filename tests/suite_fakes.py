@@ -69,7 +69,7 @@ def make(root: Path, text: str) -> None:
     files = {
         "config/suites/mini.yaml": SUITE,
         "papers/toy/tables.yaml": TABLES,
-        "papers/toy/claims.yaml": CLAIMS,
+        "papers/toy/claims/toy.yaml": CLAIMS,
         "papers/toy/reference/table_1.csv": REFERENCE,
         "models/m/model.yaml": "{label: M, summary: s, source: path, location: weights, context_length: 100}",
         "weights/config.json": "{}",

@@ -68,7 +68,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = card.read_text().replace("paper: none", "paper: tried").replace("provenance: own", "provenance: release")
         card.write_text(text)
     folder = root / "papers/tried"
-    (folder / "claims.yaml").write_text("[]\n")
+    (folder / "claims/accuracy.yaml").write_text("[]\n")
     for name, written in {"suite.yaml": SUITE, "tables.yaml": TABLES}.items():
         (folder / name).write_text(written)
     for name, written in {"table_1": TABLE_1, "table_2": TABLE_2}.items():

@@ -14,8 +14,10 @@ from upkeep.report.reference import read_reference
 from upkeep.report.view import COLUMNS, View
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
-LEDGERS = {path.parent.name: claims.read_claims(path.parent) for path in sorted(PAPERS.glob("*/claims.yaml"))}
+LEDGERS = {path.parent.name: claims.read_claims(path.parent) for path in sorted(PAPERS.glob("*/claims"))}
 SHIPPED = ("oaks", "imprintbench", "evolveqa", "prelude", "evowiki")
+CLAIM = "id: x, where: '', statement: '', published: holds, needs: {}"
+ROW = "t,Base,m,long_context,C,k=30;thinking=on,oaks_babi,all,accuracy,5,percent\n"
 REFERENCE = "table,label,model,method,supervision,setting,dataset,subset,metric,value,unit\n"
 
 
@@ -41,11 +43,17 @@ def test_the_findings_that_no_run_can_decide_say_why() -> None:
 def outcome(folder: Path, *queries: str, op: str = ">", quantifier: str = "all") -> str:
     """What comes of checks on a table of one row, of value 5."""
     (folder / "reference").mkdir(exist_ok=True)
-    row = "t,Base,m,long_context,C,k=30;thinking=on,oaks_babi,all,accuracy,5,percent\n"
-    (folder / "reference/t.csv").write_text(REFERENCE + row)
+    (folder / "reference/t.csv").write_text(REFERENCE + ROW)
     checks = [claims.Check(query=q, op=op, quantifier=quantifier, rows=0, table="t") for q in queries]  # type: ignore[arg-type]
     claim = claims.Claim(id="x", where="", statement="", checks=checks, published="holds", needs=claims.Needs())
     return claims.published(folder, [claim])["x"].outcome
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    """A file of a paper's claims."""
+    (folder / "claims").mkdir(exist_ok=True)
+    (folder / "claims" / f"{name}.yaml").write_text(text)
+    return folder / "claims" / f"{name}.yaml"
 
 
 def values(*sides: tuple[object, object]) -> str:
@@ -104,7 +112,13 @@ def test_a_query_cannot_reach_files_or_the_network(tmp_path: Path) -> None:
 def test_a_broken_query_names_its_claim(tmp_path: Path, query: str, problem: str) -> None:
     with pytest.raises(UpkeepError, match=problem) as error:
         outcome(tmp_path, query)
-    assert error.value.where == f"{tmp_path / 'claims.yaml'}: x"
+    assert error.value.where == f"{tmp_path / 'claims'}: x", "one that no file has"
+    (tmp_path / "reference/table_1.csv").write_text(REFERENCE + ROW)
+    file = put(tmp_path, "second", f"- {{{CLAIM}, checks: [{{query: {query!r}, op: '>', rows: 1, table: table_1}}]}}\n")
+    put(tmp_path, "first", "[]\n")
+    with pytest.raises(UpkeepError, match=problem) as error:
+        claims.published(tmp_path, claims.read_claims(tmp_path))
+    assert error.value.where == f"{file}: x"
 
 
 def test_cases_of_one_name_are_cases_all_the_same(tmp_path: Path) -> None:
@@ -113,11 +127,25 @@ def test_cases_of_one_name_are_cases_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_claim_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "claims.yaml").write_text("- {id: a, statment: b}\n")
-    with pytest.raises(UpkeepError, match="statment"):
+    file = put(tmp_path, "any", "- {id: a, statment: b}\n")
+    with pytest.raises(UpkeepError, match="statment") as error:
         claims.read_claims(tmp_path)
-    with pytest.raises(UpkeepError, match="not found"):
+    assert error.value.where == file
+    with pytest.raises(UpkeepError, match="no claims"):
         claims.read_claims(tmp_path / "nowhere")
+
+
+def test_claims_stand_in_the_order_of_their_ids_whichever_file_has_them(tmp_path: Path) -> None:
+    for name, ids in {"a": (10, 2), "b": (1, 11)}.items():
+        put(tmp_path, name, "".join(f"- {{{CLAIM.replace('x', f'p-c{n}', 1)}, checks: []}}\n" for n in ids))
+    assert [claim.id for claim in claims.read_claims(tmp_path)] == ["p-c1", "p-c2", "p-c10", "p-c11"]
+
+
+def test_an_id_that_two_claims_have_is_refused_with_both_files(tmp_path: Path) -> None:
+    one, other = (put(tmp_path, name, f"- {{{CLAIM}, checks: []}}\n") for name in ("one", "other"))
+    with pytest.raises(UpkeepError, match="two claims have the id 'x'") as error:
+        claims.read_claims(tmp_path)
+    assert error.value.where == f"{other}: x" and str(one) in str(error.value.found)
 
 
 @pytest.mark.parametrize("paper", LEDGERS)

@@ -76,7 +76,7 @@ FILES = {
     "resamples": "results/scores/resamples/toy/echo/a/m.npy",
     "suite": "config/suites/mini.yaml",
     "tables": "papers/toy/tables.yaml",
-    "claims": "papers/toy/claims.yaml",
+    "claims": "papers/toy/claims/toy.yaml",
     "prompt": "papers/toy/prompts/short.yaml",
     "reference": "papers/toy/reference/table_1.csv",
     "sums of the papers": "papers/SHA256SUMS",

@@ -18,7 +18,7 @@ from upkeep.report import drawing, figures
 from upkeep.report.claims import read_claims
 from upkeep.report.fields import check
 from upkeep.report.reference import read_reference
-from upkeep.report.specs import FigureSpec, Panel, Series, several
+from upkeep.report.specs import FigureSpec, Panel, Series, read_paper, several
 
 
 def built(name: str, *rows: dict[str, Any], published: bool = True) -> figures.Figure:
@@ -186,7 +186,20 @@ def test_a_series_has_in_a_panel_what_both_ask_for() -> None:
 def test_a_figure_that_does_not_say_where_things_stand_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UpkeepError) as caught:
         figures.build(spec(**wrong), NO_SCORES)
-    assert caught.value.where == "tables.yaml, f"
+    assert caught.value.where == "figures.yaml, f"
+
+
+def test_figures_among_the_tables_are_refused_with_where_they_belong(tmp_path: Path) -> None:
+    for name in ("tables.yaml", "figures.yaml"):
+        (tmp_path / name).write_text((OAKS / name).read_text())
+    assert read_paper(tmp_path) == read_paper(OAKS) and read_paper(OAKS).figures
+    (tmp_path / "figures.yaml").unlink()
+    assert read_paper(tmp_path).figures == []
+    with (tmp_path / "tables.yaml").open("a") as file:
+        file.write("figures: [{id: f, title: F, caption: c, xlabel: x, ylabel: y, panels: [], series: []}]\n")
+    with pytest.raises(UpkeepError, match="figures among the tables") as caught:
+        read_paper(tmp_path)
+    assert str(tmp_path / "figures.yaml") in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(("paper", "name"), FIGURES)

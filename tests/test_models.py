@@ -79,7 +79,7 @@ def context_bytes(shape: Attention, tokens: int, gpus: int) -> float:
 
 
 def test_the_published_tables_name_models_of_every_paper() -> None:
-    assert {paper for paper, _ in PRINTED} == {path.parent.name for path in (ROOT / "papers").glob("*/claims.yaml")}
+    assert {paper for paper, _ in PRINTED} == {path.parent.name for path in (ROOT / "papers").glob("*/tables.yaml")}
 
 
 @pytest.mark.parametrize(("paper", "name"), PRINTED)

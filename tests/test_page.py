@@ -210,7 +210,7 @@ def test_durations_are_readable(value: float, text: str) -> None:
 def test_every_key_of_a_papers_tables_is_explained() -> None:
     page = (OAKS.parent / "FORMAT.md").read_text()
     layout = page[page.index("## Layout") :]
-    parts = re.split(r"\n\| key of (?:the file|a table|a figure) \| meaning \|\n", layout)[1:]
+    parts = re.split(r"\n\| key of (?:`tables.yaml`|a table|a figure) \| meaning \|\n", layout)[1:]
     for part, record in zip(parts, (PaperSpec, TableSpec, FigureSpec), strict=True):
         rows = re.findall(r"^\| (`.*?`) \|", part.partition("\n\n")[0], re.M)
         named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}

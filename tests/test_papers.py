@@ -28,7 +28,7 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
     assert made.returncode == 0 and "./upkeep run trial_1" in made.stdout
     written = [Path(line) for line in made.stdout.splitlines()[:-1]]
     assert {path.relative_to(root / "papers/trial_1").as_posix() for path in written} == {
-        "README.md", "suite.yaml", "tables.yaml", "claims.yaml", "metrics.py", "prompts/trial_1.yaml",
+        "README.md", "suite.yaml", "tables.yaml", "claims/accuracy.yaml", "metrics.py", "prompts/trial_1.yaml",
         "reference/table_1.csv",
     }  # fmt: skip
     for path in written:
@@ -73,7 +73,7 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
     assert "Trial1" in page and "With the text that holds the answer" in page and "as it must be" in page
     assert "papers/trial_1/tables.yaml: added" in page, "nobody takes its numbers for what was shipped"
 
-    ours = folder / "claims.yaml"
+    ours = folder / "claims/accuracy.yaml"
     ours.write_text(ours.read_text().replace('op: ">"', 'op: "<"').replace("published: holds", "published: fails"))
     found = finding()
     assert (found.published.outcome, found.own.stand_in.outcome) == ("fails", "fails"), "as a user states it"

@@ -128,19 +128,25 @@ def test_a_paper_is_checked_with_its_published_numbers(paper: str, tmp_path: Pat
     numbers = sum(len(pl.read_csv(path)) for path in (folder / "reference").glob("*.csv"))
     assert f"with {numbers:,} published numbers" in told and "the published numbers give what each says" in told
 
-    claims = folder / "claims.yaml"
-    text = claims.read_text()
-    for change, problem in (
-        (("published: holds", "published: fails"), "another outcome"),
-        (("      rows: 4\n", "      rows: 5\n"), "other numbers of cases"),
-        (("select ", "selekt "), "query of a check fails"),
-    ):
-        if change[0] in text:
-            claims.write_text(text.replace(*change, 1))
-            with pytest.raises(UpkeepError, match=problem) as caught:
-                validate_path(folder)
-            assert str(caught.value.where).startswith(f"{claims}: ")
-    claims.write_text(text)
+    changed = set()
+    for claims in (folder / "claims").iterdir():
+        text = claims.read_text()
+        for change, problem in (
+            (("published: holds", "published: fails"), "another outcome"),
+            (("      rows: 1\n", "      rows: 5\n"), "other numbers of cases"),
+            (("select ", "selekt "), "query of a check fails"),
+        ):
+            if change[0] in text and change not in changed:
+                changed.add(change)
+                claims.write_text(text.replace(*change, 1))
+                for told in (folder, claims):
+                    with pytest.raises(UpkeepError, match=problem) as caught:
+                        validate_path(told)
+                    assert str(caught.value.where).startswith(f"{claims}: ")
+        claims.write_text(text)
+    assert len(changed) == 3
+    for name in ("tables.yaml", "figures.yaml"):
+        assert f"with {numbers:,} published numbers" in validate_path(folder / name)
     next((folder / "reference").glob("table_*.csv")).unlink()
     with pytest.raises(UpkeepError, match="no published numbers"):
         validate_path(folder)

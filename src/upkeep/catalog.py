@@ -206,9 +206,7 @@ class Catalog:
             if error.where is not None:
                 raise
             where = self.family_card(self.family_of(dataset))
-            raise UpkeepError(
-                error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
-            ) from None
+            raise error.at(where) from None
 
     def suite(self, name: str) -> Suite:
         return self._card("suite", name, self.suites, self.suites.get(name, self._own_suite(name)), Suite)
@@ -302,9 +300,7 @@ class Catalog:
             if error.where is not None:
                 raise
             where = next((path for path, card in self._cards.values() if card is suite), None)
-            raise UpkeepError(
-                error.problem, where=where, expected=error.expected, found=error.found, remedy=error.remedy
-            ) from None
+            raise error.at(where) from None
 
     def cells_of(self, choice: CellChoice) -> Iterator[Cell]:
         """The cells of one choice of a suite, checked, in its order; raises as `check`."""

@@ -68,6 +68,12 @@ class UpkeepError(Exception):
             lines.append(f"  remedy:   {remedy}")
         super().__init__("\n".join(lines))
 
+    def at(self, where: object) -> UpkeepError:
+        """The same, found there."""
+        return UpkeepError(
+            self.problem, where=where, expected=self.expected, found=self.found, remedy=self.remedy, kind=self.kind
+        )
+
 
 LISTED = ("dataset", "method", "model", "paper", "prompt", "suite")
 """What `./upkeep list` shows, under these names and an s."""

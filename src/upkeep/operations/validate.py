@@ -22,8 +22,8 @@ from upkeep.model_cards import CARD, read_card
 from upkeep.record_files import check_file
 
 R = TypeVar("R", bound=Record)
-JUDGES, TABLES, CLAIMS, METRICS = "judges.yaml", "tables.yaml", "claims.yaml", "metrics.py"
-_PAPER = ("suite.yaml", TABLES, CLAIMS, JUDGES, METRICS)
+JUDGES, TABLES, FIGURES, METRICS = "judges.yaml", "tables.yaml", "figures.yaml", "metrics.py"
+_PAPER = ("suite.yaml", TABLES, "claims/*.yaml", JUDGES, METRICS, "prompts/*.yaml")
 
 
 def validate_path(path: Path, results: Path | None = None) -> str:
@@ -37,9 +37,7 @@ def validate_path(path: Path, results: Path | None = None) -> str:
     """
     path = path.absolute()
     if (path / TABLES).exists():
-        checked = (validate_path(path / name, results) for name in _PAPER if (path / name).exists())
-        prompts = (validate_path(prompt, results) for prompt in sorted(path.glob("prompts/*.yaml")))
-        return "\n".join([*checked, *prompts])
+        return "\n".join(validate_path(file, results) for files in _PAPER for file in sorted(path.glob(files)))
     if path.is_dir():
         for name, check in _FOLDERS.items():
             if (path / name).exists():
@@ -131,6 +129,10 @@ def _check_metrics(path: Path) -> str:
 def _check_yaml(path: Path) -> str:
     from upkeep.yaml_files import read_yaml
 
+    if path.parent.name == "claims":
+        from upkeep.report.claims import check_published  # with duckdb
+
+        return f"{path.name}: {len(check_published(path))} claims; the published numbers give what each says"
     names = {"method.yaml": "method", "dataset.yaml": "dataset", "suite.yaml": "suite", "config.yaml": "config"}
     kind = names.get(path.name) or {"prompts": "prompt", "suites": "suite"}.get(path.parent.name)
     if path.name == CARD:
@@ -139,17 +141,14 @@ def _check_yaml(path: Path) -> str:
         from upkeep.grading.judgements import read_lists  # with polars
 
         return f"{path.name}: valid judgements {', '.join(read_lists(path))}"
-    if path.name == TABLES:
+    if path.name in (TABLES, FIGURES):
         return _check_tables(path)
-    if path.name == CLAIMS:
-        from upkeep.report.claims import check_published  # with duckdb
-
-        return f"{path.name}: {len(check_published(path.parent))} claims; the published numbers give what each says"
     if kind is None:
         raise UpkeepError(
             "do not know how to check this",
             where=path,
-            expected=f"{', '.join((*names, CARD, *_PAPER[1:-1]))}, papers/*/prompts/*.yaml or config/suites/*.yaml",
+            expected=f"{', '.join((*names, CARD, TABLES, FIGURES, JUDGES))}, "
+            "papers/*/claims/*.yaml, papers/*/prompts/*.yaml or config/suites/*.yaml",
         )
     if kind == "dataset":
         read_family(path)
@@ -222,7 +221,6 @@ _FOLDERS: dict[str, Callable[[Path, Path | None], str]] = {
     "suite.yaml": lambda path, _: _check_yaml(path),
     CARD: lambda path, _: _check_yaml(path),
     JUDGES: lambda path, _: _check_yaml(path),
-    CLAIMS: lambda path, _: _check_yaml(path),
 }
 _NAMES: dict[str, Callable[[Path, Path | None], str]] = {
     "cell.json": partial(_check_record, CellDescription),

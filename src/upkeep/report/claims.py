@@ -1,8 +1,9 @@
-"""The papers' findings, checked on the published numbers (papers/FORMAT.md, `claims.yaml`); on our own: `verdicts`."""
+"""The papers' findings, checked on the published numbers (papers/FORMAT.md, "Claims"); on our own: `verdicts`."""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from upkeep.report.reference import read_reference
 from upkeep.report.view import COLUMNS, View
 from upkeep.yaml_files import read_yaml
 
-FILE = "claims.yaml"
+FOLDER = "claims"
 
 Outcome = Literal["holds", "fails", "undecided", "partial", "not_run", "undecidable", "no_numbers"]
 
@@ -107,13 +108,52 @@ class Verdict:
     """Whether scores of people are the published ones."""
 
 
-def read_claims(folder: Path) -> list[Claim]:
-    """Read `claims.yaml` of a paper's folder.
+def claims_in(file: Path) -> list[Claim]:
+    """Read one file of claims.
 
     Raises:
         UpkeepError: missing, or not as papers/FORMAT.md has it.
     """
-    return read_yaml(folder / FILE, list[Claim], expected="claims as in papers/FORMAT.md")
+    return read_yaml(file, list[Claim], expected="claims as in papers/FORMAT.md")
+
+
+def read_claims(folder: Path) -> list[Claim]:
+    """Read `claims/*.yaml` of a paper's folder, in the order of the ids: c2 before c10, whichever file has it.
+
+    Raises:
+        UpkeepError: there is none, one is not as papers/FORMAT.md has it, or two claims have one id.
+    """
+    found: dict[str, tuple[Claim, Path]] = {}
+    if not (files := sorted((folder / FOLDER).glob("*.yaml"))):
+        raise UpkeepError(
+            "no claims",
+            where=folder / FOLDER,
+            expected="files of claims, as many as you like (papers/FORMAT.md, Claims)",
+            remedy="put them there; `[]` in a file where the paper has none",
+        )
+    for file in files:
+        for claim in claims_in(file):
+            if claim.id in found:
+                raise UpkeepError(
+                    f"two claims have the id {claim.id!r}",
+                    where=f"{file}: {claim.id}",
+                    expected="an id that no other claim of the paper has",
+                    found=f"another in {found[claim.id][1]}",
+                    remedy="rename one of them",
+                )
+            found[claim.id] = claim, file
+    return [found[name][0] for name in sorted(found, key=_by_number)]
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Text in order, and the numbers in it as numbers."""
+    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _place(folder: Path, claim: Claim) -> str:
+    """Where a claim stands, for messages."""
+    files = (file for file in sorted((folder / FOLDER).glob("*.yaml")) if claim in claims_in(file))
+    return f"{next(files, folder / FOLDER)}: {claim.id}"
 
 
 def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
@@ -129,7 +169,10 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
             for check in claim.checks:
                 if check.tables not in views:
                     views[check.tables] = stack.enter_context(View(printed(folder, check.tables)))
-                sides = views[check.tables].sides(check.query, f"{folder / FILE}: {claim.id}")
+                try:
+                    sides = views[check.tables].sides(check.query, claim.id)
+                except UpkeepError as error:
+                    raise error.at(_place(folder, claim)) from None
                 cases.append([Case(name, *both, check.satisfied(*both)) for name, both in sides.items()])
             held = [
                 sum(case.holds for case in rows) >= check.wanted(len(rows)) if rows else None
@@ -140,13 +183,15 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
     return verdicts
 
 
-def check_published(folder: Path) -> list[Claim]:
-    """Read a paper's claims, and ask the published numbers for each.
+def check_published(file: Path) -> list[Claim]:
+    """Read a file of a paper's claims, and ask the published numbers for each.
 
     Raises:
         UpkeepError: as `read_claims`; or the numbers give another outcome or other numbers of cases than a claim says.
     """
-    claims = read_claims(folder)
+    folder = file.parents[1]
+    read_claims(folder)
+    claims = claims_in(file)
     verdicts = published(folder, claims)
     for claim in claims:
         verdict = verdicts[claim.id]
@@ -158,10 +203,10 @@ def check_published(folder: Path) -> list[Claim]:
             if expected != found:
                 raise UpkeepError(
                     f"the published numbers give {what} than the claim says",
-                    where=f"{folder / FILE}: {claim.id}",
+                    where=f"{file}: {claim.id}",
                     expected=expected,
                     found=found,
-                    remedy="mend `query`, or `rows` and `published` (papers/FORMAT.md, claims.yaml)",
+                    remedy="mend `query`, or `rows` and `published` (papers/FORMAT.md, Claims)",
                 )
     return claims
 

@@ -30,7 +30,8 @@ class Edit:
 
 
 def edited(catalog: Catalog, suite: str) -> list[Edit]:
-    """The edits among what a suite's report is made from: its file, its papers' tables, claims, numbers, prompts.
+    """The edits among what a suite's report is made from: its file, its papers' tables, figures, claims,
+    numbers, prompts.
 
     The file of a suite of one's own was never shipped, so it is no edit.
     """
@@ -51,7 +52,7 @@ def edited(catalog: Catalog, suite: str) -> list[Edit]:
 
 def files_of(paper: Path) -> list[Path]:
     """The files of a paper's folder that decide what a report says of it."""
-    return [file for files in ("*.yaml", "prompts/*.yaml", "reference/*.csv") for file in paper.glob(files)]
+    return [file for files in ("*.yaml", "*/*.yaml", "reference/*.csv") for file in paper.glob(files)]
 
 
 def _shipped(path: Path) -> dict[str, str] | None:

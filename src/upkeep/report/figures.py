@@ -116,19 +116,19 @@ def _check(spec: FigureSpec) -> None:
         if [bool(series.x), bool(series.at), series.level].count(True) != 1:
             raise UpkeepError(
                 f"series {series.name!r} does not say its place on the horizontal axis",
-                where=f"tables.yaml, {spec.id}",
+                where=f"figures.yaml, {spec.id}",
                 expected="one of `x`, a field; `at`, another score; `level`, none",
             )
         if (spec.kind == "box" and not series.level) != (len(series.quantiles) == 5):
             raise UpkeepError(
                 f"series {series.name!r} has {len(series.quantiles)} quantiles",
-                where=f"tables.yaml, {spec.id}",
+                where=f"figures.yaml, {spec.id}",
                 expected="the five metrics of a box, and none of anything else",
             )
     if spec.kind in ("bars", "box") and not spec.places:
         raise UpkeepError(
             f"{spec.kind} without places",
-            where=f"tables.yaml, {spec.id}",
+            where=f"figures.yaml, {spec.id}",
             expected="`places`: value: what it is called",
         )
 

@@ -1,4 +1,4 @@
-"""How published tables and figures are laid out: `papers/<paper>/tables.yaml` (papers/FORMAT.md, "Layout").
+"""How published tables and figures are laid out: `tables.yaml` and `figures.yaml` (papers/FORMAT.md, "Layout").
 
 A spec says which fields tell one row from another and which fields' values make up the columns. A field is a column of
 papers/FORMAT.md, or `setting.<key>` for one setting.
@@ -12,7 +12,10 @@ from typing import Literal
 import msgspec
 
 from upkeep.contract import Name, Record
+from upkeep.errors import UpkeepError
 from upkeep.yaml_files import read_yaml
+
+TABLES, FIGURES = "tables.yaml", "figures.yaml"
 
 Match = dict[str, str | list[str]]
 """Field -> the value that it must have, or one of several."""
@@ -144,7 +147,7 @@ class Called(Record, frozen=True, kw_only=True):
 
 
 class PaperSpec(Record, frozen=True, kw_only=True):
-    """`papers/<paper>/tables.yaml`."""
+    """`papers/<paper>/tables.yaml`, with the figures of the file beside it."""
 
     label: str
     citation: str
@@ -162,8 +165,24 @@ class PaperSpec(Record, frozen=True, kw_only=True):
     is the one that is shown."""
     tables: list[TableSpec]
     figures: list[FigureSpec] = msgspec.field(default_factory=list)
+    """`figures.yaml`, where the paper has any."""
 
 
 def read_paper(folder: Path) -> PaperSpec:
-    """Read `tables.yaml` of a paper's folder."""
-    return read_yaml(folder / "tables.yaml", PaperSpec)
+    """Read `tables.yaml` of a paper's folder, and `figures.yaml` where it is there.
+
+    Raises:
+        UpkeepError: one of them is not as papers/FORMAT.md has it, or figures stand among the tables.
+    """
+    paper = read_yaml(folder / TABLES, PaperSpec)
+    if paper.figures:
+        raise UpkeepError(
+            "figures among the tables",
+            where=f"{folder / TABLES}: figures",
+            expected=f"the list of figures in {FIGURES}, beside {TABLES}",
+            remedy=f"move the list, without the key `figures`, to {folder / FIGURES}",
+        )
+    if not (folder / FIGURES).exists():
+        return paper
+    figures = read_yaml(folder / FIGURES, list[FigureSpec], expected="figures as in papers/FORMAT.md")
+    return msgspec.structs.replace(paper, figures=figures)
