@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -64,6 +65,8 @@ class Number:
 class Row:
     key: tuple[str, ...]
     """Values of the spec's row fields."""
+    asked: tuple[str, ...]
+    """The same as its cells have them: a stand-in's settings are read as others."""
     data: str
     """Empty for the paper's release, REBUILD, or which stand-in (`mini`)."""
     setting: str = ""
@@ -219,14 +222,15 @@ def _row(
     gaps: Gaps,
 ) -> Row:
     values, draft = dict(zip(spec.rows, entry.key, strict=True)), drafts[entry]
-    rebuilt = drafts.get(replace(entry, data=REBUILD))
+    real, rebuilt = expanded(draft.first), drafts.get(replace(entry, data=REBUILD))
     why = "" if draft.published else _why(entry, draft, spec, keys)
     untrained = not draft.published and draft.first["trained"] is False
     return Row(
         key=entry.key,
+        asked=tuple(real.get(name) or "" for name in spec.rows),
         data=entry.data,
         setting=entry.setting,
-        stub=_stub(entry, draft, spec, paper, values, untrained=untrained),
+        stub=_stub(entry, draft, spec, paper, real, untrained=untrained),
         facts=[
             known.get(tuple(values[name] for name in fact.by), "")
             for fact, known in zip(spec.facts, facts, strict=True)
@@ -239,16 +243,13 @@ def _row(
 
 
 def _stub(
-    entry: Entry, draft: _Draft, spec: TableSpec, paper: PaperSpec, values: Mapping[str, str], *, untrained: bool
+    entry: Entry, draft: _Draft, spec: TableSpec, paper: PaperSpec, real: Mapping[str, Any], *, untrained: bool
 ) -> list[str]:
     """What says which row it is. Settings of a stand-in are shown as they are, and not as what they stand for."""
-    real = expanded(draft.first)
     labelled = any(column.field == "label" for column in spec.stub)
     stub = []
     for column in spec.stub:
-        text = values.get(column.field, draft.first.get(column.field) or "")
-        if entry.data and column.field.startswith("setting."):
-            text = real.get(column.field, "")
+        text = real.get(column.field) or ""
         if column.field == "model" and not text:  # a row of means, a control, people
             text = NO_MODEL if labelled else draft.first["label"]
         text = paper.names.get(text, text)
@@ -257,8 +258,7 @@ def _stub(
         if column.field == "model":
             text = model_name(text, trained=not untrained)
         stub.append(text)
-    if entry.data:
-        stub[0] += f" [{entry.data}]"
+    stub[0] += f" [{entry.data}]" if entry.data else ""
     return stub
 
 
@@ -276,7 +276,7 @@ def _number(draft: _Draft, index: int, spec: TableSpec, gaps: Gaps, why: str, re
     if row is not None:
         state, reason = compare(row, published)
         if why:
-            state, reason = "not comparable", why
+            state, reason = "not comparable", "; ".join(filter(None, (why, row["read_as"])))
         return Number(
             own=row["value"],
             low=row["low"],
