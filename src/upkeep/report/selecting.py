@@ -35,6 +35,11 @@ class Entry:
     cell: str = ""
     """Where two cells have all else in common, the second."""
 
+    @property
+    def foreign(self) -> int:
+        """How many settings `setting` has."""
+        return len(self.setting.split(", ")) if self.setting else 0
+
 
 class Selection:
     """The rows and columns of a table that rows of a frame belong to."""

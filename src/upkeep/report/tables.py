@@ -91,10 +91,8 @@ class Table:
     rows: list[Row]
     """The paper's, in its order, then our own."""
     notes: list[str] = field(default_factory=list)
-    placed: frozenset[int] = frozenset()
-    """Which rows of the scores are in the table."""
-    at_home: frozenset[int] = frozenset()
-    """Those of them that have no setting that its rows lack."""
+    placed: Mapping[int, int] = field(default_factory=dict)
+    """The rows of the scores that are in the table, each with the number of its settings that the paper's rows lack."""
 
     @property
     def papers(self) -> list[Row]:
@@ -130,7 +128,7 @@ def build(
     scores: pl.DataFrame,
     pending: pl.DataFrame,
     gaps: Gaps | None = None,
-    elsewhere: frozenset[int] = frozenset(),
+    nearest: Mapping[int, int] | None = None,
 ) -> Table:
     """Fill a table.
 
@@ -139,7 +137,7 @@ def build(
         scores: `score.SCORE_SCHEMA`, as the paper calls them (`fields.as_printed`).
         pending: `waiting.PENDING_SCHEMA`, called so too: cells that have no scores, or lack one.
         gaps: why nothing can be run for some of the published numbers.
-        elsewhere: which rows of the scores another table has at home: they are no variants of what this one shows.
+        nearest: the same number as of `Table.placed` in the table where it is smallest: here a larger one has no place.
 
     Returns:
         The paper's rows in its order, then rows of our own. Where rows are metrics, those that the paper prints alone.
@@ -161,15 +159,16 @@ def build(
     keys = frozenset(entry.key for entry in rows)
     about = {entry.key[spec.rows.index("metric")] for entry in rows} if "metric" in spec.rows else set()
 
-    placed: dict[int, bool] = {}
+    placed: dict[int, int] = {}
     for values in sorted(selection.rows(scores), key=lambda values: bool(incomparable(values))):
         for index, entry in selection.own(values):
-            if (about and values["metric"] not in about) or (entry.setting and values["place"] in elsewhere):
+            is_far = nearest is not None and entry.foreign > nearest.get(values["place"], entry.foreign)
+            if is_far or (about and values["metric"] not in about):
                 continue  # no variant of what the table is about
             if entry in rows and index in rows[entry].own:  # two cells that the table cannot tell apart
                 entry = replace(entry, cell=values["cell"] or values["dataset_id"])
             rows.setdefault(entry, _Draft(values)).own[index] = values
-            placed[values["place"]] = not entry.setting
+            placed[values["place"]] = entry.foreign
     for values in selection.rows(pending):
         for index, entry in list(selection.waiting(values, rows)):
             if entry in rows or not (values["aside"] or values["reason"] in UNRUN):
@@ -186,8 +185,7 @@ def build(
         [" | ".join(path) for path, _ in columns],
         filled,
         _notes(spec, filled),
-        frozenset(placed),
-        frozenset(place for place, at_home in placed.items() if at_home),
+        placed,
     )
 
 
@@ -389,12 +387,13 @@ def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
 
 
 def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None) -> Iterator[Table]:
-    """Every table of a paper's folder, in order; a score that is at home in one is a variant in no other."""
+    """Every table of a paper's folder, in order; a score is a variant only where the fewest of its settings are odd."""
     paper = read_paper(folder)
     parts = [
         (spec, paper, read_reference(folder / "reference" / spec.file), scores, pending, gaps) for spec in paper.tables
     ]
-    first = [build(*part) for part in parts]
-    elsewhere = frozenset(place for table in first for place in table.at_home)
+    first, nearest = [build(*part) for part in parts], dict[int, int]()
+    for place, foreign in (item for table in first for item in table.placed.items()):
+        nearest[place] = min(foreign, nearest.get(place, foreign))
     for part, table in zip(parts, first, strict=True):
-        yield build(*part, elsewhere) if elsewhere & table.placed - table.at_home else table
+        yield build(*part, nearest) if any(n > nearest[place] for place, n in table.placed.items()) else table
