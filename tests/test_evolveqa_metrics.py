@@ -84,11 +84,11 @@ def by_hand(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
         if row["slice_format"] != "verifiable" and key in choices and choices[key]["has_outdated"]:
             names.append(f"{row['slice_format']}_superseding")
         for name in names:
-            neither = name.startswith("open_ended") and not ending
-            for subset in [name + ending] + [f"{name};context=off;date=off"] * neither:
-                counts[subset, "accuracy"].append(row["right"])
-                counts[subset, "outdated_rate"].append(row["outdated"])
-                counts[subset, "incorrect_rate"].append(not row["right"] and not row["outdated"])
+            counts[name + ending, "accuracy"].append(row["right"])
+            counts[name + ending, "outdated_rate"].append(row["outdated"])
+            counts[name + ending, "incorrect_rate"].append(not row["right"] and not row["outdated"])
+            if name == "open_ended" and not ending:  # Table 10 has it once more
+                counts["open_ended;context=off;date=off", "accuracy"].append(row["right"])
         if row["slice_format"] == "verifiable":
             pairs[ending, *key].append(row["right"])
         if row["slice_format"] == "open_ended" and row["outdated"] and key in choices:
@@ -122,7 +122,7 @@ def test_the_three_rates_sum_to_100_and_pairs_are_no_easier_than_their_questions
     found = scores(world(rng, "2025-01-01", rng.choice([("none",), ("context", "both")]), trials=2))
     for subset, metric in found:
         assert 0 <= found[subset, metric] <= 100
-        if metric == "accuracy":
+        if metric == "outdated_rate":
             rates = [found[subset, name] for name in ("accuracy", "outdated_rate", "incorrect_rate")]
             assert sum(rates) == pytest.approx(100)
         if metric == "hard_accuracy":

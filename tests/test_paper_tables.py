@@ -338,3 +338,19 @@ def test_what_retrieves_with_another_embedder_than_oaks_stands_beside_none_of_it
     mini = [score(**row, dataset_id="oaks_novel_mini") for row in (base, own | {"setting": f"k=3;{small}"})]
     (row,) = of_paper("oaks", "table_2", frame(*mini)).ours
     assert numbers([row]) == [50.0] and "retriever" not in row.reason
+
+
+def test_a_score_is_a_variant_in_the_table_that_has_most_of_its_settings() -> None:
+    """evolveQA's open answers are scored for Table 2, and once more as what Table 10 compares hints with."""
+    asked = {"model": "Mine", "method": "closed_book", "dataset": "evolveqa_aws", "subset": "open_ended"}
+    both = ["context=off;date=off", "context=on;date=off"]
+    settings = ["", *both, "shots=3", *(f"{hints};judge=someone" for hints in both)]
+    scores = frame(*(score(**asked, cell=f"evolveqa_aws/closed_book/default/{s}", setting=s) for s in settings))
+
+    def rows(name: str) -> list[tuple[str, int]]:
+        found = of_paper("evolveqa", name, scores).ours
+        return [(row.setting, sum(number.own is not None for number in row.numbers)) for row in found]
+
+    variant = ("shots=3", 1)
+    assert rows("table_2") == rows("table_7") == rows("table_9") == [("", 1), variant]
+    assert rows("table_10") == [("", 2), ("judge=someone", 2)], "the run without hints, and the one with some"

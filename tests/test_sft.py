@@ -98,6 +98,18 @@ def test_a_trained_model_is_one_more_plain_model(base: Path, tmp_path: Path, var
     )
 
 
+def test_evowikis_own_recipe_is_the_papers_and_is_what_trains(base: Path, tmp_path: Path) -> None:
+    """EvoWiki, C: 3 epochs, batch 32, 5e-6, 256 tokens at most, LoRA with rank 16 and alpha 256."""
+    p = card("sft").variants["lora_evowiki"]
+    told = [p[n] for n in ("epochs", "batch", "learning_rate", "max_tokens", "lora_rank", "lora_alpha")]
+    assert told == [3, 32, 5e-6, 256, 16, 256]
+    made = {
+        name: (train(base, tmp_path / name, "lora_evowiki", **other) / "adapter_model.safetensors").read_bytes()
+        for name, other in {"a": {}, "b": {}, "cosine": {"schedule": "cosine"}, "cut": {"max_tokens": 84}}.items()
+    }
+    assert made["a"] == made["b"] and len(set(made.values())) == 3, "schedule and length are used"
+
+
 def test_an_adapter_says_the_same_wherever_its_model_lay(base: Path, tmp_path: Path) -> None:
     elsewhere = shutil.copytree(base, tmp_path / "elsewhere")
     made = [train(b, tmp_path / str(n), "lora", learning_rate=1e-2) for n, b in enumerate((base, elsewhere))]

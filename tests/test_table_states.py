@@ -258,3 +258,13 @@ def test_a_place_that_no_run_of_ours_fills_says_why() -> None:
     number = place(built, "Qwen3-30B off", "OAKS-B | Base | Sprs.")
     assert (number.state, number.reason, number.command) == ("no number", "nobody knows", "")
     assert place(built, "Qwen3-30B off", "OAKS-B | Base | All").reason == "not run"
+
+
+def test_a_stand_ins_settings_are_its_own_wherever_they_are_told() -> None:
+    """OAKS' mini retrieves 2 chunks where the paper's tables print 15; it stands in that place and says so."""
+    scores = frame(score(method="rag_bm25", label="BM25", dataset_id="oaks_babi_mini", setting="k=2;thinking=off"))
+    built = table("table_12", scores)
+    (row,) = built.ours
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv(built))) if line["own"]]
+    assert row.stub[0] == "BM25 (k=2) [mini]" and [line["setting.k"] for line in lines] == ["2"]
+    assert lines[0]["reason"].endswith("k=2 stands for 15") and row.key[1] == "15"

@@ -50,7 +50,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     """Every score of one cell, as counts per question, which is that of an item: all formats of it, at all dates.
 
     Over the questions at the model's own cut-off, by format (`open_ended`, `mcq`, `verifiable`); those of the hints
-    with the settings `context` and `date` (Table 10), whose row without either is the main run, once more:
+    with the settings `context` and `date` (Table 10), whose row without either is the main run's accuracy, once more:
 
     - `accuracy`: share of right answers, the newest before the cut-off.
     - `outdated_rate`: share of answers that were right before and are not now; of yes/no questions it is 0.
@@ -90,8 +90,8 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
             parts.append(_moved(counts, HINTS[str(hints)]))
             continue
         parts.append(counts)
-        open_ended = pl.col("subset").is_in(["open_ended", "open_ended_superseding"])
-        parts.append(_moved(counts.filter(open_ended, pl.col("metric") != "mcq_correct_given_outdated"), NO_HINTS))
+        is_in_table_10 = (pl.col("subset") == "open_ended") & (pl.col("metric") == "accuracy")
+        parts.append(_moved(counts.filter(is_in_table_10), NO_HINTS))
     return as_counts(*parts)
 
 

@@ -99,7 +99,7 @@ def _floats(table: Table, part: Part, caption: str, label: str, notes: Sequence[
             yield from piece.lines
             yield "\\end{adjustbox}\\par\\smallskip"
         if number == len(floats) - 1:
-            yield from (f"\\footnotesize {latex_escape(note)}\\par" for note in notes)
+            yield from (f"\\raggedright\\footnotesize {latex_escape(note)}\\par" for note in notes)
         yield "\\end{table}"
 
 

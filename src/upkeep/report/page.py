@@ -53,7 +53,7 @@ class Control:
     dataset: str
     method: str
     found: str
-    """Accuracy over all slices; a range where they differ."""
+    """Accuracy over all slices; a range where they differ, empty where it was not run."""
     slices: int
     passed: bool | None
     """None where it was not run."""
@@ -246,7 +246,7 @@ def controls(cells: Iterable[Cell], scores: pl.DataFrame) -> list[Control]:
                 pl.col("dataset_id") == dataset, pl.col("method") == method, pl.col("metric") == "accuracy"
             )["value"]
             if values.is_empty():
-                found.append(Control(dataset, method, NOT_RUN, 0, None))
+                found.append(Control(dataset, method, "", 0, None))
                 continue
             low, high = float(values.min()), float(values.max())  # type: ignore[arg-type]
             text = f"{low:.1f}" if low == high else f"{low:.1f} to {high:.1f}"

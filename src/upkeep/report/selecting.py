@@ -14,7 +14,7 @@ from upkeep.report.specs import Match, TableSpec, several
 
 Values = dict[str, Any]
 """One row of scores, of published numbers or of waiting cells, with `setting.<key>` for each of its settings, `data`
-(`fields.data_of`) and `place`, its row in the frame."""
+(`fields.data_of`), `place`, its row in the frame, and `read_as`, which settings of a stand-in are read as others."""
 
 JUDGED = f"{PREFIX}{JUDGE}"
 AT = f"{PREFIX}at"
@@ -34,6 +34,11 @@ class Entry:
     """Settings that the paper's rows have otherwise, or do not have, as text; empty in all of the paper's rows."""
     cell: str = ""
     """Where two cells have all else in common, the second."""
+
+    @property
+    def foreign(self) -> int:
+        """How many settings `setting` has."""
+        return len(self.setting.split(", ")) if self.setting else 0
 
 
 class Selection:
@@ -74,11 +79,13 @@ class Selection:
             frame.with_row_index("place").with_columns(data_of()).filter(pl.all_horizontal(pl.lit(value=True), *asked))
         )
         for row in found.iter_rows(named=True):
-            values = expanded(row)
+            values, told = expanded(row), []
             for name, read_as in self._stand_in.items():
                 if values["stand_in"] and (value := values.get(name)):
                     values[name] = read_as.get(value, f"not {value}")
-            yield values
+                    if value in read_as:
+                        told.append(f"{name.removeprefix(PREFIX)}={value} stands for {values[name]}")
+            yield values | {"read_as": ", ".join(told)}
 
     def published(self, values: Values) -> Iterator[tuple[int, Entry]]:
         """The columns of a published number, and its row. One with a setting that the spec does not name is of another

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -64,6 +65,8 @@ class Number:
 class Row:
     key: tuple[str, ...]
     """Values of the spec's row fields."""
+    asked: tuple[str, ...]
+    """The same as its cells have them: a stand-in's settings are read as others."""
     data: str
     """Empty for the paper's release, REBUILD, or which stand-in (`mini`)."""
     setting: str = ""
@@ -88,8 +91,8 @@ class Table:
     rows: list[Row]
     """The paper's, in its order, then our own."""
     notes: list[str] = field(default_factory=list)
-    placed: frozenset[int] = frozenset()
-    """Which rows of the scores are in the table."""
+    placed: Mapping[int, int] = field(default_factory=dict)
+    """The rows of the scores that are in the table, each with the number of its settings that the paper's rows lack."""
 
     @property
     def papers(self) -> list[Row]:
@@ -125,6 +128,7 @@ def build(
     scores: pl.DataFrame,
     pending: pl.DataFrame,
     gaps: Gaps | None = None,
+    nearest: Mapping[int, int] | None = None,
 ) -> Table:
     """Fill a table.
 
@@ -133,6 +137,7 @@ def build(
         scores: `score.SCORE_SCHEMA`, as the paper calls them (`fields.as_printed`).
         pending: `waiting.PENDING_SCHEMA`, called so too: cells that have no scores, or lack one.
         gaps: why nothing can be run for some of the published numbers.
+        nearest: the same number as of `Table.placed` in the table where it is smallest: here a larger one has no place.
 
     Returns:
         The paper's rows in its order, then rows of our own. Where rows are metrics, those that the paper prints alone.
@@ -152,18 +157,18 @@ def build(
         for index, entry in selection.published(values):
             rows.setdefault(entry, _Draft(values)).published[index] = values
     keys = frozenset(entry.key for entry in rows)
-    at = spec.rows.index("metric") if "metric" in spec.rows else None
-    about = {entry.key[at] for entry in rows} if at is not None else set()
+    about = {entry.key[spec.rows.index("metric")] for entry in rows} if "metric" in spec.rows else set()
 
-    placed = set()
+    placed: dict[int, int] = {}
     for values in sorted(selection.rows(scores), key=lambda values: bool(incomparable(values))):
         for index, entry in selection.own(values):
-            if at is not None and entry.key[at] not in about:  # no variant of what the table is about
-                continue
+            is_far = nearest is not None and entry.foreign > nearest.get(values["place"], entry.foreign)
+            if is_far or (about and values["metric"] not in about):
+                continue  # no variant of what the table is about
             if entry in rows and index in rows[entry].own:  # two cells that the table cannot tell apart
                 entry = replace(entry, cell=values["cell"] or values["dataset_id"])
             rows.setdefault(entry, _Draft(values)).own[index] = values
-            placed.add(values["place"])
+            placed[values["place"]] = entry.foreign
     for values in selection.rows(pending):
         for index, entry in list(selection.waiting(values, rows)):
             if entry in rows or not (values["aside"] or values["reason"] in UNRUN):
@@ -180,7 +185,7 @@ def build(
         [" | ".join(path) for path, _ in columns],
         filled,
         _notes(spec, filled),
-        frozenset(placed),
+        placed,
     )
 
 
@@ -215,14 +220,15 @@ def _row(
     gaps: Gaps,
 ) -> Row:
     values, draft = dict(zip(spec.rows, entry.key, strict=True)), drafts[entry]
-    rebuilt = drafts.get(replace(entry, data=REBUILD))
+    real, rebuilt = expanded(draft.first), drafts.get(replace(entry, data=REBUILD))
     why = "" if draft.published else _why(entry, draft, spec, keys)
     untrained = not draft.published and draft.first["trained"] is False
     return Row(
         key=entry.key,
+        asked=tuple(real.get(name) or "" for name in spec.rows),
         data=entry.data,
         setting=entry.setting,
-        stub=_stub(entry, draft, spec, paper, values, untrained=untrained),
+        stub=_stub(entry, draft, spec, paper, real, untrained=untrained),
         facts=[
             known.get(tuple(values[name] for name in fact.by), "")
             for fact, known in zip(spec.facts, facts, strict=True)
@@ -235,16 +241,13 @@ def _row(
 
 
 def _stub(
-    entry: Entry, draft: _Draft, spec: TableSpec, paper: PaperSpec, values: Mapping[str, str], *, untrained: bool
+    entry: Entry, draft: _Draft, spec: TableSpec, paper: PaperSpec, real: Mapping[str, Any], *, untrained: bool
 ) -> list[str]:
     """What says which row it is. Settings of a stand-in are shown as they are, and not as what they stand for."""
-    real = expanded(draft.first)
     labelled = any(column.field == "label" for column in spec.stub)
     stub = []
     for column in spec.stub:
-        text = values.get(column.field, draft.first.get(column.field) or "")
-        if entry.data and column.field.startswith("setting."):
-            text = real.get(column.field, "")
+        text = real.get(column.field) or ""
         if column.field == "model" and not text:  # a row of means, a control, people
             text = NO_MODEL if labelled else draft.first["label"]
         text = paper.names.get(text, text)
@@ -253,8 +256,7 @@ def _stub(
         if column.field == "model":
             text = model_name(text, trained=not untrained)
         stub.append(text)
-    if entry.data:
-        stub[0] += f" [{entry.data}]"
+    stub[0] += f" [{entry.data}]" if entry.data else ""
     return stub
 
 
@@ -272,7 +274,7 @@ def _number(draft: _Draft, index: int, spec: TableSpec, gaps: Gaps, why: str, re
     if row is not None:
         state, reason = compare(row, published)
         if why:
-            state, reason = "not comparable", why
+            state, reason = "not comparable", "; ".join(filter(None, (why, row["read_as"])))
         return Number(
             own=row["value"],
             low=row["low"],
@@ -385,7 +387,13 @@ def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
 
 
 def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None) -> Iterator[Table]:
-    """Every table of a paper's folder, in the order of its specs."""
+    """Every table of a paper's folder, in order; a score is a variant only where the fewest of its settings are odd."""
     paper = read_paper(folder)
-    for spec in paper.tables:
-        yield build(spec, paper, read_reference(folder / "reference" / spec.file), scores, pending, gaps)
+    parts = [
+        (spec, paper, read_reference(folder / "reference" / spec.file), scores, pending, gaps) for spec in paper.tables
+    ]
+    first, nearest = [build(*part) for part in parts], dict[int, int]()
+    for place, foreign in (item for table in first for item in table.placed.items()):
+        nearest[place] = min(foreign, nearest.get(place, foreign))
+    for part, table in zip(parts, first, strict=True):
+        yield build(*part, nearest) if any(n > nearest[place] for place, n in table.placed.items()) else table

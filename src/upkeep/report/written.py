@@ -47,7 +47,8 @@ _OF_NUMBER = ("own", "low", "high", "n", "failed", "published", "difference", "s
 
 
 def to_csv(table: Table) -> str:
-    """Tidy: one line for each place of the table, with all that is known of it. `part` says whose the row is."""
+    """Tidy: one line for each place of the table, with all that is known of it. `part` says whose the row is; settings
+    are those that were run, also where a stand-in's are read as others."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["table", "part", *table.spec.rows, "data", "setting", "column", *_OF_NUMBER])
@@ -56,7 +57,7 @@ def to_csv(table: Table) -> str:
             whose = "paper" if row.published else "own"
             values = (getattr(number, name) for name in _OF_NUMBER)
             texts = ["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in values]
-            writer.writerow([table.spec.id, whose, *row.key, row.data, row.setting, column, *texts])
+            writer.writerow([table.spec.id, whose, *row.asked, row.data, row.setting, column, *texts])
     return out.getvalue()
 
 
