@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from upkeep.grading.resampling import RESAMPLES, Floats
+from upkeep.grading.resampling import DRAWS, Floats
 from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.report.claims import printed, read_claims
 from upkeep.report.verdicts import judge
@@ -48,7 +48,7 @@ def main() -> None:
         folder = PAPERS / paper
         claims, scores = read_claims(folder), scores_of(folder)
         known = dict(scores.select("cell", "value").iter_rows())
-        drawn = dict(zip(known, np.random.default_rng(0).standard_normal((len(known), RESAMPLES)), strict=True))
+        drawn = dict(zip(known, np.tile(np.random.default_rng(0).standard_normal((len(known), DRAWS)), 2), strict=True))
 
         def resamples(cell: str, known: dict[str, float] = known, drawn: dict[str, Floats] = drawn) -> Floats:
             return known[cell] + SPREAD * drawn[cell][None]

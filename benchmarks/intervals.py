@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from upkeep.grading.resampling import Floats, Value, estimates
+from upkeep.grading.resampling import Draws, Floats, Value, estimates
 from upkeep.grading.statistics import COUNTS_SCHEMA, estimate, levelled
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
@@ -45,10 +45,14 @@ def of_counts(hits: Floats, totals: Floats, strata: Floats | None = None) -> Int
 
 
 def of_sums(columns: dict[str, Floats], value: Value) -> Intervals:
-    """Intervals of another function of sums over questions; (studies, questions) each."""
+    """Intervals of another function of sums over questions; (studies, questions) each. Studies that have none are left
+    out: ten items may all be of one class."""
     parts = np.stack(list(columns.values()), axis=-1).astype(np.float64)
-    (found,) = zip(*(estimates(list(columns), study, value).values() for study in parts), strict=True)
-    return np.array([one.low for one in found]), np.array([one.high for one in found])
+    names = [f"{n:05}" for n in range(parts.shape[1])]
+    found = [estimates(list(columns), one, value, Draws(f"{study}", names), names) for study, one in enumerate(parts)]
+    ends = [(one.low, one.high) for study in found for one in study.values() if one.low is not None]
+    low, high = np.array(ends, dtype=np.float64).T
+    return low, high
 
 
 def share(rng: Generator, shape: tuple[int, int], chance: float) -> tuple[float, Intervals]:
@@ -163,16 +167,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--questions", type=int, nargs="+", default=[30, 60, 300])
+    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     print("| score | questions | studies | value | within, % | above, % | below, % |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for number, (name, kind) in enumerate(KINDS.items()):
         for questions in asked.questions:
-            truth, (low, high) = kind(np.random.default_rng([number, questions]), (asked.studies, questions))
+            truth, (low, high) = kind(
+                np.random.default_rng([number, questions, asked.seed]), (asked.studies, questions)
+            )
             above, below = 100 * np.mean(truth > high), 100 * np.mean(truth < low)
             within = 100 - above - below
             cells = f"{truth:.2f} | {within:.1f} | {above:.1f} | {below:.1f}"
-            print(f"| {name} | {questions} | {asked.studies:,} | {cells} |")
+            print(f"| {name} | {questions} | {len(low):,} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from upkeep.grading.resampling import HALVES, RESAMPLES, Draws, Floats
-from upkeep.report.deciding import LEVEL, rejected, weaker, widened
+from upkeep.grading.resampling import HALVES, LEVEL, RESAMPLES, Draws, Floats
+from upkeep.report.deciding import rejected, weaker
 
 Generator = np.random.Generator
 Shape = tuple[int, int]
@@ -54,23 +54,27 @@ KINDS: dict[str, tuple[Callable[[Generator, Shape], tuple[Cells, float]], bool]]
     "two methods, 90% and 60%": (lambda rng, shape: two(rng, shape, 0.9, 0.6), True),
     "two datasets, 60% each": (lambda rng, shape: two(rng, shape, 0.6, 0.6, alike=0), False),
     "two datasets, 95% and 50%": (lambda rng, shape: two(rng, shape, 0.95, 0.5, alike=0), False),
+    "two methods, 90% and 89%, as hard for both": (lambda rng, shape: two(rng, shape, 0.9, 0.89, alike=1), True),
 }
 
 
 def called(cells: Cells, truth: float, name: str, *, same: bool) -> tuple[int, int]:
     """Of a group of studies, those that call certain that the value is above the true one, and below."""
-    questions = len(cells[0][0])
-    names = [f"{n:05}" for n in range(questions)]
-    drawn = []
-    for number, (hits, totals) in enumerate(cells):
-        ratios = Draws(name if same else f"{name}.{number}", names).ratios(names, hits, totals)
-        drawn.append(widened(ratios.T, [questions] * len(ratios.T)))
-    value = drawn[0] - drawn[1] if len(drawn) > 1 else drawn[0]
+    names = [f"{n:05}" for n in range(len(cells[0][0]))]
+    first, *others = (
+        Draws(name if same else f"{name}.{number}", names).ratios(names, hits, totals)
+        for number, (hits, totals) in enumerate(cells)
+    )
+    other = sum(others, np.full_like(first, truth))
     found = [0, 0]
-    for study in value - truth:
-        for place, told in enumerate((study > 1e-9, study < -1e-9)):
-            against = RESAMPLES - weaker([int(told[half].sum()) for half in HALVES])
-            found[place] += rejected([against], 1, RESAMPLES, LEVEL)
+    for above in (True, False):
+        told = [
+            (first[one] > second if above else first[one] < second).sum(axis=0)
+            for one in HALVES
+            for second in (other[half] + (1e-9 if above else -1e-9) for half in HALVES)
+        ]
+        for study in zip(*told, strict=True):
+            found[not above] += rejected([RESAMPLES - weaker([int(n) for n in study])], 1, RESAMPLES, LEVEL)
     return found[0], found[1]
 
 
@@ -78,16 +82,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--questions", type=int, nargs="+", default=[10, 20, 30, 60])
+    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     groups = -(-asked.studies // GROUP)
     print("| finding | questions | studies | called above, % | called below, % |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for number, (kind, (draw, same)) in enumerate(KINDS.items()):
         for questions in asked.questions:
-            rng, found = np.random.default_rng([number, questions]), np.zeros(2)
+            rng, found = np.random.default_rng([number, questions, asked.seed]), np.zeros(2)
             for group in range(groups):
                 cells, truth = draw(rng, (questions, GROUP))
-                found += called(cells, truth, f"{kind} {group}", same=same)
+                found += called(cells, truth, f"{asked.seed} {kind} {group}", same=same)
             studies = groups * GROUP
             above, below = 100 * found / studies
             print(f"| {kind} | {questions} | {studies:,} | {above:.1f} | {below:.1f} |", flush=True)

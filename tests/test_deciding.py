@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from upkeep.grading.resampling import FEWEST, HALVES, RESAMPLES, Draws
-from upkeep.grading.statistics import t_quantile
-from upkeep.report.deciding import decided, rejected, weaker, widened
-
-HALF = RESAMPLES // 2
+from upkeep.grading.resampling import DRAWS, HALVES, RESAMPLES, Draws, Floats
+from upkeep.report.deciding import decided, rejected, weaker
 
 
-def in_halves(told: NDArray[np.bool_]) -> list[int]:
-    """In how many resamples of each half something is so."""
-    return [int(told[half].sum()) for half in HALVES]
+def taken(one: Floats, other: Floats) -> list[int]:
+    """In how many draws one is above the other, each taken for lower and for higher."""
+    return [int((one[a] > other[b] + 1e-9).sum()) for a in HALVES for b in HALVES]
 
 
 def binomial_limit(trials: int, share: float) -> float:
@@ -43,8 +40,8 @@ def study_of(
         right = [(0.5 * rng.random(questions) + 0.5 * hardness < chance) * 1.0 for chance in (one, other)]
         names = [f"{n:05}" for n in range(questions)]
         values = draws.ratios(names, np.column_stack(right), np.ones((questions, 2))).T
-        held.append(in_halves(np.subtract(*widened(values, [questions] * 2)) > 1e-9))
-    return np.array([weaker(one) for one in held]), np.array([weaker([HALF - n for n in one]) for one in held])
+        held.append(taken(*values))
+    return np.array([weaker(one) for one in held]), np.array([weaker([DRAWS - n for n in one]) for one in held])
 
 
 @pytest.mark.parametrize("questions", [12, 60])
@@ -77,10 +74,10 @@ def test_a_rate_is_called_beyond_its_true_value_in_at_most_one_study_of_twenty(q
     called = {">": 0, "<": 0}
     for study in range(studies):
         right = (rng.random((questions, 1)) < chance) * 1.0
-        drawn = Draws(f"d{study}", names).ratios(names, right, np.ones((questions, 1)))
-        (values,) = widened(drawn.T, [questions])
-        for op, told in ((">", values > chance), ("<", values < chance)):
-            called[op] += rejected([RESAMPLES - weaker(in_halves(told))], 1, RESAMPLES, 0.05)
+        (values,) = Draws(f"d{study}", names).ratios(names, right, np.ones((questions, 1))).T
+        bound = np.full(RESAMPLES, chance)
+        for op, told in ((">", taken(values, bound)), ("<", taken(bound, values))):
+            called[op] += rejected([RESAMPLES - weaker(told)], 1, RESAMPLES, 0.05)
     assert max(called.values()) <= binomial_limit(studies, 0.05), called
 
 
@@ -125,24 +122,20 @@ def groups(k: int, size: int) -> list[list[int]]:
 # ---------------------------------------------------------------- few questions
 
 
-def test_scores_are_further_apart_by_students_t_the_fewer_their_questions() -> None:
-    drawn = np.random.default_rng(0).normal([[50.0], [50.0], [7.0]], 5, (3, RESAMPLES))
-    few, many, none = widened(drawn, [FEWEST, 100_000, FEWEST - 1])
-    for half in HALVES:
-        assert few[half].mean() == pytest.approx(drawn[0, half].mean())
-        assert few[half].std() == pytest.approx(drawn[0, half].std() * t_quantile(9, 0.9) / 1.644854, rel=1e-6)
-    assert many == pytest.approx(drawn[1], abs=1e-3) and none == pytest.approx(drawn[2])
-    assert (widened(np.full((2, RESAMPLES), 1 / 3), [10, 60]) == 1 / 3).all(), "what never varies stays what it is"
-
-
-def test_a_score_that_is_not_defined_on_a_resample_stays_so_and_moves_no_other() -> None:
-    drawn = np.random.default_rng(0).random((1, RESAMPLES))
-    gaps = np.where(np.arange(RESAMPLES) % 5 == 0, np.nan, drawn)
-    found = widened(gaps, [20])
-    assert (np.isnan(found) == np.isnan(gaps)).all()
-    known = gaps[0, HALVES[0]][~np.isnan(gaps[0, HALVES[0]])]
-    assert np.nanmean(found[0, HALVES[0]]) == pytest.approx(known.mean())
-    assert np.isnan(widened(np.full((1, RESAMPLES), np.nan), [20])).all()
+@pytest.mark.parametrize(("one", "other"), [(1, 0), (4, 0), (5, 0), (9, 0), (3, 3), (7, 1), (8, 2), (20, 10)])
+@pytest.mark.parametrize("alike", [0, 30])
+def test_what_speaks_against_a_cell_that_is_ahead_is_the_level_of_mcnemars_exact_test(
+    one: int, other: int, alike: int
+) -> None:
+    """Questions that one alone has right, that the other alone has, and that both have (of five that differ one way, as
+    by chance in one case of 32)."""
+    names = [f"{n:03}" for n in range(one + other + 2 * alike)]
+    right = np.array([[1, 0]] * one + [[0, 1]] * other + [[1, 1]] * alike + [[0, 0]] * alike, dtype=float)
+    drawn = [Draws(f"d{study}", names).ratios(names, right, np.ones(right.shape)).T for study in range(10)]
+    against = [1 - weaker(taken(*values)) / RESAMPLES for values in drawn]
+    n = one + other
+    level = sum(math.comb(n, count) for count in range(one, n + 1)) / 2**n
+    assert np.mean(against) == pytest.approx(level, abs=3 * math.sqrt(level / 10 / DRAWS))
 
 
 def test_what_was_always_seen_is_uncertain_below_and_what_was_never_seen_above() -> None:
@@ -156,5 +149,5 @@ def test_what_was_always_seen_is_uncertain_below_and_what_was_never_seen_above()
     assert np.quantile(never[higher], 0.95) == pytest.approx(1 - 0.05 ** (1 / 20), abs=0.02)
 
 
-def test_a_half_that_is_against_it_keeps_a_finding_from_being_certain() -> None:
-    assert weaker([500, 500]) == RESAMPLES and weaker([500, 470]) == 940 and weaker([0, 500]) == 0
+def test_a_way_to_take_its_sides_that_is_against_it_keeps_a_finding_from_being_certain() -> None:
+    assert weaker([500, 500]) == RESAMPLES and weaker([500, 470, 490, 500]) == 940 and weaker([0, 500]) == 0

@@ -34,3 +34,11 @@ def test_strata_that_differ_but_never_vary_are_certain_and_a_lone_question_chang
     alone = counts([[0.0, 1.0, 1.0], [1.0], [0.0]])
     before, after = estimate(as_counts(alone)), estimate(as_counts(levelled(alone, "stratum")))
     assert after["value"][0] == pytest.approx(before["value"][0]) and after["se"][0] > 0
+
+
+def test_two_questions_that_are_alike_do_not_make_their_stratum_certain() -> None:
+    few = estimate(as_counts(levelled(counts([[1.0, 1.0], [0.0, 1.0, 0.0, 1.0]]), "stratum")))
+    # Of 6 questions that weigh 2 together the two are 1/8 from 0.75, the others' level 1/16; and the others' own mean
+    # has (1/3) / 4, of which a quarter counts. Five degrees of freedom, as there are (5.6).
+    assert few["value"][0] == pytest.approx(75)
+    assert few["se"][0] == pytest.approx(100 * (6 / 5 * (2 / 8**2 + 4 / 16**2) / 2**2 + 1 / 3 / 4 / 4) ** 0.5)

@@ -14,7 +14,7 @@ from metric_cells import EVOWIKI, PRELUDE, scores_of, verdicts
 from upkeep.grading import answers, resampling
 from upkeep.grading.measuring import measured
 from upkeep.grading.metrics import Family
-from upkeep.grading.resampling import FEWEST, Draws
+from upkeep.grading.resampling import DRAWS, FEWEST, Draws
 from upkeep.grading.statistics import estimate
 
 
@@ -23,7 +23,8 @@ def mean(sums: Mapping[str, resampling.Floats]) -> Mapping[str, resampling.Float
 
 
 def resampled(parts: np.ndarray) -> resampling.Estimate:
-    return resampling.estimates(["hits", "total"], parts.astype(float), mean)["mean"]
+    names = [f"{n:05}" for n in range(len(parts))]
+    return resampling.estimates(["hits", "total"], parts.astype(float), mean, Draws("d", names), names)["mean"]
 
 
 # ------------------------------------------------------------------ resampling
@@ -71,11 +72,40 @@ def test_more_predictions_of_the_same_question_make_no_score_surer() -> None:
 
 
 def test_one_question_and_undefined_values_have_no_interval() -> None:
-    assert resampled(np.array([[1.0, 2.0]])) == resampling.Estimate(50, None, None, None)
-    assert resampling.estimates(["hits", "total"], np.zeros((5, 2)), mean) == {}
-    # Defined on the questions themselves, and not on every draw of them.
-    rare = resampled(np.array([[0.0, 0.0]] * 4 + [[1.0, 1.0]]))
-    assert (rare.value, rare.low, rare.high) == (100, 100, 100)
+    assert resampled(np.array([[1.0, 2.0]])) == resampling.Estimate(50, None, None, None, np.empty(0))
+    assert resampling.estimates(["hits", "total"], np.zeros((5, 2)), mean, Draws("d", "abcde"), "abcde") == {}
+
+    def at_times(sums: Mapping[str, resampling.Floats]) -> Mapping[str, resampling.Floats]:
+        """Defined on the questions themselves, and not on every draw of them."""
+        return {"mean": np.where(sums["total"] > 4.9, 7.0, np.nan)}
+
+    (rare,) = resampling.estimates(["total"], np.ones((5, 1)), at_times, Draws("d", "abcde"), "abcde").values()
+    assert (rare.value, rare.low, rare.high) == (7, 7, 7) and np.isnan(rare.resamples).any()
+
+
+def test_the_degrees_of_freedom_are_fewer_where_a_few_questions_decide() -> None:
+    even, one, alike = [1.0, -1.0] * 5, [9.0, *[-1.0] * 9], [0.0] * 10
+    # Kurtosis 1 and 73 / 9: 20 / (1 - 7 / 9) is more than there are; 20 / (73 / 9 - 7 / 9) = 2.7.
+    assert [resampling.freedom(np.array(some)) for some in (even, one, alike)] == [9, 2, 9]
+
+
+def test_how_much_a_question_moves_a_mean_is_how_far_it_is_from_it() -> None:
+    names, numbers = [f"{n:05}" for n in range(50)], np.random.default_rng(0).lognormal(0, 1, 50)
+    draws = Draws("d", names)
+    values = draws.sums(names, numbers[:, None])[:, 0] / draws.times.sum(axis=1)
+    assert np.corrcoef(draws.influences(names, values), numbers)[0, 1] > 0.9
+    assert resampling.freedom(draws.influences(names, values)) < 49
+    values[:5] = np.nan
+    assert np.corrcoef(draws.influences(names, values), numbers)[0, 1] > 0.9
+
+
+def test_draws_are_further_apart_and_one_that_is_not_defined_moves_no_other() -> None:
+    drawn = np.random.default_rng(0).normal(50, 5, 100)
+    drawn[3] = np.nan
+    found = resampling.widened(drawn, 1.1)
+    assert np.isnan(found[3]) and np.isnan(found).sum() == 1
+    assert np.nanmean(found) == pytest.approx(np.nanmean(drawn))
+    assert np.nanstd(found) == pytest.approx(1.1 * np.nanstd(drawn))
 
 
 def test_a_thousand_resamples_of_ten_thousand_questions_take_well_under_a_second() -> None:
@@ -87,7 +117,10 @@ def test_a_thousand_resamples_of_ten_thousand_questions_take_well_under_a_second
 
 
 @pytest.mark.parametrize("measures", [EVOWIKI, PRELUDE, answers.FAMILY], ids=["evowiki", "prelude", "answers"])
-def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(measures: Family) -> None:
+def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(
+    measures: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resampling, "widened", lambda values, factor: values)
     rng = np.random.default_rng(0)
     rows = [
         {"question_id": f"q{n:02}", "right": bool(rng.random() < 0.6), "outdated": bool(rng.random() < 0.3)}
@@ -102,20 +135,21 @@ def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(mea
     graded = verdicts(*rows, **kinds)
     draws = Draws("d", graded["question_id"])
     names = sorted(set(graded["question_id"]))
-    times = draws.sums(names, np.eye(len(names)))
+    times = draws.times = rng.integers(1, 4, draws.times.shape).astype(np.float32)  # whole ones, to draw so often
     found = measured(measures, graded, 0, {}, draws)
     for resample in (0, 7, 999):
         drawn = [
             graded.filter(pl.col("question_id") == name).with_columns(
                 question_id=pl.format("{}-{}", "question_id", copy), probe_id=pl.format("{}-{}", "probe_id", copy)
             )
-            for name, count in zip(names, times[resample], strict=True)
+            for name, count in zip(names, times[resample % DRAWS], strict=True)
             for copy in map(pl.lit, range(int(count)))
         ]
         alone = scores_of(measures, pl.concat(drawn), {})
         values = {row[:3]: row[3:] for row in alone.select("subset", "metric", "at", "value", "n").rows()}
         resampled = {metric for one in measures.resampled for metric in one.metrics}
-        right, wrong = 2 * draws.unseen[resample]  # of two predictions, as every question is
+        unseen = 2 * float(draws.unseen[resample % DRAWS, 0])  # of two predictions, as every question is
+        right = unseen * (resample >= DRAWS)
         checked = 0
         for at, row in enumerate(found.scores.select("subset", "metric", "at", "questions").rows()):
             value = found.resamples[at, resample]
@@ -124,7 +158,7 @@ def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(mea
                 continue
             expected, n = values.get(row[:3], (math.nan, 0))
             if row[1] not in resampled:
-                expected = (expected * n + 100 * right) / (n + right + wrong)
+                expected = (expected * n + 100 * right) / (n + unseen)
             assert value == pytest.approx(expected, nan_ok=True), row
             checked += 1
         assert checked >= 3

@@ -232,9 +232,8 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
         names, parts = _parts(family, wanted, members)
         with told("a metric fails", family.where, wanted.value):
             numbers = parts.drop("question_id").to_numpy()
-            found = estimates(names, numbers, wanted.value, interval=wanted.interval)
-            units = draws.of(parts["question_id"])
-            drawn = resampled(names, units.sums(parts["question_id"], numbers), wanted.value)
+            questions = parts["question_id"].to_list()
+            found = estimates(names, numbers, wanted.value, draws.of(questions), questions, interval=wanted.interval)
         _refuse_unnamed(family, wanted.metrics, found)
         counted = _of_itself(members, wanted.subset).join(parts, on="question_id", how="semi")
         for metric, one in found.items():
@@ -243,7 +242,7 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
                 {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
                 | {"n": len(counted), "questions": len(parts)}
             )
-            values.append(drawn[metric])
+            values.append(one.resamples)
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
 
 

@@ -1,22 +1,34 @@
-"""Values with standard error and 95% interval by resampling questions, for scores that are no ratio of counts.
+"""Scores on resamples of the questions: for intervals of what is no ratio of counts, and for claims.
 
-The bootstrap of B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap, 1993, sections 6 and 13.3: questions
-are drawn with replacement, each with all of its predictions, as often as there are; the value is worked out anew from
-each of RESAMPLES such draws. The standard error is the standard deviation of these values. The interval reaches from
-their a-th to their (1 - a)-th quantile, where a = Phi(-sqrt(Q / (Q - 1)) t(0.975, Q - 1)) of Q questions: nearly 2.5%
-for many, and less for few, for which these quantiles are too narrow (the expanded percentile interval: T. C.
-Hesterberg, What teachers should know about the bootstrap, The American Statistician 69, 2015). The draws depend on the
-number of questions alone.
+The Bayesian bootstrap of D. B. Rubin, Annals of Statistics 9, 1981: in each of DRAWS draws a question, with all of its
+predictions, counts as often as an exponential number of mean 1 says, and the value is worked out anew. For few
+questions that takes two things more.
 
-What is said of several scores together, as in a claim, needs resamples that all of them share: `Draws`.
+Of a ratio of counts nothing is known of what was never seen. So a draw gets one question more, as large as the score's
+own are on average, in the first of HALVES a wrong one, in the second a right one: the bounds of N. Gaffke, Three test
+statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative variable, Mathematical Methods of
+Statistics 14, 2005. (That these hold for whatever lies between two ends is conjectured; for right and wrong it is
+known.) Where x of n questions are right the first half is Beta(x, n - x + 1) and the second Beta(x + 1, n - x), whose
+quantiles are the exact limits of a rate (C. J. Clopper and E. S. Pearson, Biometrika 26, 1934). A finding takes one
+side from the first half and the other from the second of the same draw (`report.deciding`), so the question that was
+not seen is one on which it is wrong. Where two cells are asked the same, and one alone is right x times and the other
+alone y times, as many draws speak against the one as the exact test of Q. McNemar, Psychometrika 12, 1947, has it:
+P(Binomial(x + y, 1/2) >= x).
+
+What is another function of sums has no such ends. Its draws are widened as Student's t is wider than the normal
+distribution, and for the variance of a mean, (n + 1) / (n - 1) times that of the draws (`widened`). Its interval is
+from the a-th to the (1 - a)-th quantile of the draws as they are, a = Phi(-sqrt((n + 1) / (n - 1)) t(0.975, d)): the
+expanded percentile interval of T. C. Hesterberg, What teachers should know about the bootstrap, The American
+Statistician 69, 2015. Here d are the degrees of freedom of its variance: n - 1, and less where a few questions decide
+(`freedom`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
@@ -28,16 +40,16 @@ Floats = NDArray[np.float64]
 Value = Callable[[Mapping[str, Floats]], Mapping[str, Floats]]
 """(sums over questions by name, an array each with a place for each resample) -> metric -> its value in each place."""
 
-RESAMPLES = 1000
-HALVES = (slice(0, RESAMPLES // 2), slice(RESAMPLES // 2, RESAMPLES))
-"""Of the resamples of `Draws`: in the first all rates are taken for lower than they were seen, in the second for higher
-(`Draws.ratios`)."""
+DRAWS = 500
+HALVES = (slice(0, DRAWS), slice(DRAWS, 2 * DRAWS))
+"""Of the resamples: in the first all rates are taken for lower than they were seen, in the second for higher, on the
+same draws."""
+RESAMPLES = 2 * DRAWS
+LEVEL = 0.05
+"""How often at most a false finding is to be called certain."""
 SEED = 0
 FEWEST = 10
-"""Questions that a score needs at least to say anything about other questions: among fewer, all may well fall the same
-way by chance (of five that are even, in one case of 16), and no resample would show it."""
-_MOST = 1 << 20
-"""Numbers that are drawn at once: few enough to stay in a processor's cache."""
+"""Questions that a score needs at least to say anything about other questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,59 +61,75 @@ class Estimate:
     low: float | None
     high: float | None
     """The last three are None for a single question, and where no interval is asked for."""
+    resamples: Floats = field(compare=False, repr=False)
+    """(RESAMPLES,), `widened`."""
 
 
-def resampled_sums(parts: Floats) -> Floats:
-    """Column sums over resamples of the rows.
-
-    Args:
-        parts: (questions, columns).
-
-    Returns:
-        (RESAMPLES, columns).
-    """
-    rng, questions = np.random.default_rng(SEED), len(parts)
-    sums = np.empty((RESAMPLES, parts.shape[1]))
-    step = max(1, _MOST // questions)
-    for first in range(0, RESAMPLES, step):
-        count = min(step, RESAMPLES - first)
-        drawn = rng.integers(questions, size=(count, questions)) + questions * np.arange(count)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=count * questions).reshape(count, questions)
-        sums[first : first + count] = times.astype(np.float64) @ parts
-    return sums
-
-
-def estimates(names: list[str], parts: Floats, value: Value, *, interval: bool = True) -> dict[str, Estimate]:
+def estimates(
+    names: list[str], parts: Floats, value: Value, draws: Draws, questions: Sequence[str], *, interval: bool = True
+) -> dict[str, Estimate]:
     """The scores that a function of sums over questions gives.
 
     Args:
         names: what the columns of `parts` are called.
         parts: (questions, columns), a row for each question.
         value: from sums to scores; where one is not defined (a division by zero) it is NaN there.
-        interval: whether to resample.
+        draws: of these questions or more.
+        questions: the id of each row.
+        interval: whether there is one.
 
     Returns:
-        By metric. A score that is not defined on the questions themselves is left out; resamples on which it is not are
+        By metric. A score that is not defined on the questions themselves is left out; draws on which it is not are
         left out of its interval.
 
     Raises:
-        ValueError: the function does not give a number for each resample.
+        ValueError: the function does not give a number for each draw.
     """
     own = resampled(names, parts.sum(axis=0, keepdims=True), value)
-    draws = resampled(names, resampled_sums(parts), value) if interval and len(parts) > 1 else {}
+    drawn = resampled(names, draws.sums(questions, parts), value)
     found: dict[str, Estimate] = {}
-    questions = len(parts)
-    tail = NormalDist().cdf(-math.sqrt(questions / (questions - 1)) * t_quantile(questions - 1)) if draws else 0.0
     for metric, (number,) in own.items():
         if not np.isfinite(number):
             continue
-        spread = draws[metric][np.isfinite(draws[metric])] if draws else np.empty(0)
-        if len(spread) < 2:
-            found[metric] = Estimate(float(number), None, None, None)
+        values, n = drawn[metric], len(parts)
+        known = values[np.isfinite(values)]
+        if n < 2 or len(known) < 2:
+            found[metric] = Estimate(float(number), None, None, None, np.tile(values, 2))
             continue
-        low, high = np.quantile(spread, [tail, 1 - tail])
-        found[metric] = Estimate(float(number), float(spread.std(ddof=1)), float(low), float(high))
+        free, more = freedom(draws.influences(questions, values)), math.sqrt((n + 1) / (n - 1))
+        resamples = np.tile(
+            widened(values, more * t_quantile(free, 1 - 2 * LEVEL) / NormalDist().inv_cdf(1 - LEVEL)), 2
+        )
+        if not interval:
+            found[metric] = Estimate(float(number), None, None, None, resamples)
+            continue
+        tail = NormalDist().cdf(-more * t_quantile(free))
+        low, high = np.quantile(known, [tail, 1 - tail])
+        found[metric] = Estimate(float(number), more * float(known.std(ddof=1)), float(low), float(high), resamples)
     return found
+
+
+def freedom(influences: Floats) -> int:
+    """Degrees of freedom of the variance of a mean of so many numbers, rounded down.
+
+    2 n / (K - (n - 3) / (n - 1)) of n numbers of kurtosis K, and n - 1 at most, which it is for normal ones: a
+    chi-square of so many has the relative variance that their variance has (F. E. Satterthwaite, An approximate
+    distribution of estimates of variance components, Biometrics Bulletin 2, 1946; of any numbers: H. Cramér,
+    Mathematical Methods of Statistics, 1946, chapter 27).
+
+    Args:
+        influences: by how much each question moves a score.
+    """
+    n, squares = len(influences), float((influences**2).sum())
+    kurtosis = n * float((influences**4).sum()) / squares**2 if squares else 1.0
+    more = kurtosis - (n - 3) / (n - 1)
+    return max(1, min(n - 1, int(2 * n / more))) if more > 0 else n - 1
+
+
+def widened(values: Floats, factor: float) -> Floats:
+    """Numbers so many times as far from their mean; what is NaN stays so and moves no other."""
+    mean = np.nanmean(values)
+    return np.asarray(mean + factor * (values - mean))
 
 
 def resampled(names: list[str], sums: Floats, value: Value) -> dict[str, Floats]:
@@ -123,12 +151,10 @@ def resampled(names: list[str], sums: Floats, value: Value) -> dict[str, Floats]
 
 
 class Draws:
-    """How often each question of a dataset is drawn in each of RESAMPLES resamples.
+    """How often each question of a dataset counts in each of DRAWS draws.
 
-    All cells of a dataset share them, so two cells that answer alike are alike in every resample, and the draws of
-    different datasets are independent. One question fewer is drawn than there are: so the variance over resamples is
-    the unbiased one of a mean of questions (J. N. K. Rao and C. F. J. Wu, Resampling inference with complex survey
-    data, JASA 83, 1988, section 2). They are the same whenever dataset and questions are.
+    All cells of a dataset share them, so two cells that answer alike are alike in every draw, and the draws of
+    different datasets are independent. They are the same whenever dataset and questions are.
 
     Args:
         dataset: its id.
@@ -138,20 +164,12 @@ class Draws:
     def __init__(self, dataset: str, questions: Iterable[str]) -> None:
         self._dataset, self._others = dataset, dict[frozenset[str], Draws]()
         self._places = {name: place for place, name in enumerate(sorted(set(questions)))}
-        count = len(self._places)
         seed = int.from_bytes(hashlib.sha256(dataset.encode()).digest()[:8])
-        rng = np.random.default_rng([SEED, seed, count])
-        self._times = np.empty((RESAMPLES, count), dtype=np.uint8)
-        step = max(1, _MOST // max(1, count))
-        for first in range(0, RESAMPLES, step):
-            rows = min(step, RESAMPLES - first)
-            drawn = rng.integers(count, size=(rows, max(0, count - 1))) + count * np.arange(rows)[:, None]
-            self._times[first : first + rows] = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        self.unseen: Floats = rng.exponential(size=(RESAMPLES, 2))
-        """How often a question is added that is right, and one that is wrong (`ratios`): in half of the resamples the
-        one, in the other half the other."""
-        for half, one in zip(HALVES, (0, 1), strict=True):
-            self.unseen[half, one] = 0
+        rng = np.random.default_rng([SEED, seed, len(self._places)])
+        self.times = rng.standard_exponential((DRAWS, len(self._places)), dtype=np.float32)
+        """(DRAWS, questions), these in order of their ids."""
+        self.unseen: Floats = rng.exponential(size=(DRAWS, 1))
+        """How often the question counts that was not asked."""
 
     def knows(self, questions: Iterable[str]) -> NDArray[np.bool_]:
         """Whether each is a question of the dataset."""
@@ -169,44 +187,49 @@ class Draws:
         return self._others[wanted]
 
     def sums(self, questions: Iterable[str], parts: Floats) -> Floats:
-        """Column sums over each resample.
+        """Column sums over each draw.
 
         Args:
             questions: the id of each row.
             parts: (questions, columns); what a question that has no row adds is 0.
 
         Returns:
-            (RESAMPLES, columns).
+            (DRAWS, columns).
         """
-        places = np.fromiter((self._places[name] for name in questions), dtype=np.int64)
-        total = np.zeros((RESAMPLES, parts.shape[1]))
+        places = self._of(questions)
+        total = np.zeros((DRAWS, parts.shape[1]))
         for first in range(0, len(places), 4096):  # numbers of 8 bytes of all questions would be large
             some = slice(first, first + 4096)
-            total += self._times[:, places[some]].astype(np.float64) @ parts[some]
+            total += self.times[:, places[some]].astype(np.float64) @ parts[some]
         return total
+
+    def influences(self, questions: Iterable[str], values: Floats) -> Floats:
+        """By how much each question moves a score: how its value on the draws goes with how often the question counts
+        (B. Efron, Estimation and accuracy after model selection, JASA 109, 2014, section 3). Where the score is a mean
+        these are its residuals, and so they are where a value has steps, which leaving out a question does not show.
+
+        Args:
+            questions: of the score.
+            values: (DRAWS,); a NaN says nothing.
+        """
+        apart = np.nan_to_num(values - np.nanmean(values))
+        return np.asarray(apart @ self.times[:, self._of(questions)] / DRAWS)
 
     def ratios(self, questions: Iterable[str], hits: Floats, total: Floats) -> Floats:
         """Scores that are ratios of counts, on each resample.
-
-        What was always seen, or never, is so in every resample, however few the questions: of twenty that are right
-        with a chance of 95% each, all are in one case of three. So each resample gets one question more, as large as
-        the score's own are on average: a wrong one in the first of HALVES, a right one in the second, with weights of
-        mean 1 (exponential, as all weights are in D. B. Rubin, The Bayesian bootstrap, Annals of Statistics 9, 1981).
-        Of x that are right of n the first half is then about Beta(x, n - x + 1) and the second Beta(x + 1, n - x),
-        whose quantiles are the exact limits of a rate below and above (C. J. Clopper and E. S. Pearson, The use of
-        confidence or fiducial limits illustrated in the case of the binomial, Biometrika 26, 1934). All cells get the
-        same, so what cells compare by question has the sign that it would have without.
 
         Args:
             questions: the id of each row.
             hits, total: (questions, scores); 0 of both where a question has no say in a score.
 
         Returns:
-            (RESAMPLES, scores), shares; NaN where none of a score's questions was drawn.
+            (RESAMPLES, scores), shares; NaN where no question has a say.
         """
         questions = list(questions)
         sums, totals = self.sums(questions, hits), self.sums(questions, total)
         with np.errstate(divide="ignore", invalid="ignore"):
-            size = total.sum(axis=0) / (total > 0).sum(axis=0)
-            right, wrong = (self.unseen[:, [n]] * size for n in (0, 1))
-            return np.where(totals > 0, (sums + right) / (totals + right + wrong), np.nan)
+            unseen = self.unseen * total.sum(axis=0) / (total > 0).sum(axis=0)
+            return np.asarray(np.concatenate([sums, sums + unseen]) / np.tile(totals + unseen, (2, 1)))
+
+    def _of(self, questions: Iterable[str]) -> NDArray[np.int64]:
+        return np.fromiter((self._places[name] for name in questions), dtype=np.int64)

@@ -33,6 +33,10 @@ COUNTS_SCHEMA = {
 """One row a question and score: `hits` out of `total`, from `n` predictions."""
 
 
+FEW = 2
+"""Questions of a stratum that say nothing of its variance: two are alike by chance too often."""
+
+
 def t_quantile(df: int, level: float = 0.95) -> float:
     """Two-sided quantile of Student's t.
 
@@ -59,21 +63,20 @@ def levelled(counts: pl.DataFrame, stratum: str) -> pl.DataFrame:
     sqrt(c / (c - 1) * (Q - 1) / Q) of its c questions, so `estimate` and resamples have the variance of a stratified
     mean (W. G. Cochran, Sampling Techniques, 3rd ed. 1977, sections 5.4 and 5A.9). It is scaled by t(d) / t(Q - 1)
     besides, for small strata leave that variance no more than the d degrees of freedom of F. E. Satterthwaite, An
-    approximate distribution of estimates of variance components, Biometrics Bulletin 2, 1946 (rounded down). A question
-    that is alone in its stratum stays as it is. No value changes.
+    approximate distribution of estimates of variance components, Biometrics Bulletin 2, 1946 (rounded down). A stratum
+    of FEW questions cannot tell its variance: they stay as they are, and vary as all do (strata collapsed into one:
+    Cochran, section 5A.12). No value changes.
 
     Args:
         counts: `subset`, `metric`, `hits`, `total`, a row a question, and the column `stratum`.
     """
     of = ["subset", "metric"]
-    own, alone, c, n = [*of, stratum], pl.col("_c") == 1, pl.col("_c"), pl.col("_n")
+    own, few, c, n = [*of, stratum], pl.col("_c") <= FEW, pl.col("_c"), pl.col("_n")
     ratio = pl.col("hits").sum() / pl.col("total").sum()
-    others = pl.when(alone).then(n - 1).otherwise(c - 1)
+    others = pl.when(few).then(n - 1).otherwise(c - 1)
     placed = (
         counts.with_columns(_c=pl.len().cast(pl.Int64).over(own), _n=pl.len().cast(pl.Int64).over(of))
-        .with_columns(
-            _rate=pl.when(alone).then(ratio.over(of)).otherwise(ratio.over(own)), _level=ratio.over(*of, alone)
-        )
+        .with_columns(_rate=pl.when(few).then(ratio.over(of)).otherwise(ratio.over(own)), _level=ratio.over(*of, few))
         .with_columns(_away=pl.col("hits") - pl.col("_rate") * pl.col("total"))
         .with_columns(_v=pl.col("_away").pow(2).sum().over(own) * (others + 1) / others)
         .with_columns(_d=(pl.col("_v") / c).sum().over(of).pow(2) / (pl.col("_v").pow(2) / (c * others)).sum().over(of))
@@ -86,7 +89,7 @@ def levelled(counts: pl.DataFrame, stratum: str) -> pl.DataFrame:
     )
     scale = (c / (c - 1) * (n - 1) / n).sqrt() * wide / usual
     moved = pl.col("_level") * pl.col("total") + scale * pl.col("_away")
-    return placed.with_columns(hits=pl.when(alone).then("hits").otherwise(moved)).select(counts.columns)
+    return placed.with_columns(hits=pl.when(few).then("hits").otherwise(moved)).select(counts.columns)
 
 
 def estimate(questions: pl.DataFrame) -> pl.DataFrame:

@@ -4,10 +4,16 @@ Let p be the share of resamples in which a case is not satisfied. It is the achi
 hypothesis is that the case is false (the percentile bootstrap: B. Efron and R. J. Tibshirani, An Introduction to the
 Bootstrap, 1993, section 13.3; counted as (b + 1) / (R + 1): A. C. Davison and D. V. Hinkley, Bootstrap Methods and
 their Application, 1997, section 4.2), so a false case reaches p <= 0.05 in at most 5% of studies. With few questions
-that takes two things more. Scores on resamples are spread as Student's t and not as the normal distribution
-(`widened`). And rates near their ends are uncertain to one side, so p is the larger one of the two halves of the
-resamples, in which rates are taken for lower and for higher (`weaker`; `resampling.Draws.ratios`). How often a false
-case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py.
+that takes more: one question is added on which the case is wrong, as `grading.resampling` has it. For that each side
+is taken for lower and for higher than it was seen, and p is the largest of these four (`weaker`). Where the left side
+is to be above, and sides rise with their scores, that is the one with the left side lower, the right one higher. Scores
+that are subtracted on one side are both lower or both higher there, so a difference is better written on two sides. How
+often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py.
+
+Verdicts and the intervals of the report are made of the same questions, and differ in three things. A 95% interval
+leaves 2.5% on either side, a verdict 5% on the side that is against the finding. Intervals of ratios are by formula and
+have no question added (`statistics`), so with few questions verdicts are the more careful ones. And an interval is of
+one score: two that overlap may differ for certain, for a verdict compares answers to the same question.
 
 A check wants u of its k cases: all, or more than half. It *holds* where (k - u + 1) times the u-th smallest p is at
 most 0.05, which is the test of the partial conjunction of u of k (Y. Benjamini and R. Heller, Screening for partial
@@ -26,45 +32,18 @@ What is uncertain here is which questions were asked. Other models, seeds or tra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Literal
 
-import numpy as np
-
-from upkeep.grading.resampling import FEWEST, HALVES, Floats
-from upkeep.grading.statistics import t_quantile
-
-LEVEL = 0.05
-
-
-def widened(values: Floats, questions: Sequence[int]) -> Floats:
-    """Scores on resamples, further apart about their mean by as much as Student's t is wider than the normal
-    distribution where each leaves LEVEL of itself on one side: of ten questions 11%, of sixty 2%.
-
-    The percentile bootstrap is too narrow by that (T. C. Hesterberg, What teachers should know about the bootstrap, The
-    American Statistician 69, 2015, "expanded percentile interval"; its other factor, of n - 1, is in `Draws`).
-
-    Args:
-        values: (scores, resamples), NaN where a score is not defined; each of HALVES has a mean of its own.
-        questions: of each score; with fewer than FEWEST it is defined nowhere.
-    """
-    normal = NormalDist().inv_cdf(1 - LEVEL)
-    factors = {n: t_quantile(n - 1, 1 - 2 * LEVEL) / normal for n in set(questions) if n >= FEWEST}
-    factor = np.array([factors.get(n, 1.0) for n in questions]).reshape(-1, 1, 1)
-    halves = values.reshape(len(values), len(HALVES), -1)
-    known = np.isfinite(halves)
-    with np.errstate(invalid="ignore"):
-        mean = halves.sum(axis=2, keepdims=True, where=known) / known.sum(axis=2, keepdims=True)
-        return np.asarray(mean + factor * (halves - mean)).reshape(values.shape)
+from upkeep.grading.resampling import DRAWS, LEVEL, RESAMPLES
 
 
 def weaker(told: Sequence[int]) -> int:
-    """In how many resamples something is so, if it were in both halves as seldom as in the one where it is more seldom.
+    """In how many resamples something is so, if it were in all as seldom as where it is most seldom.
 
     Args:
-        told: in how many of each half.
+        told: in how many of DRAWS, for each way to take the sides.
     """
-    return len(told) * min(told)
+    return RESAMPLES // DRAWS * min(told)
 
 
 def rejected(against: Sequence[int], wanted: int, resamples: int, level: float) -> bool:

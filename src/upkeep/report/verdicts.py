@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,10 +19,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from upkeep.grading.resampling import HALVES, RESAMPLES, Floats
+from upkeep.grading.resampling import DRAWS, HALVES, RESAMPLES, Floats
 from upkeep.grading.settings import option
 from upkeep.report.claims import Case, Check, Claim, Needs, Verdict, printed, published, read_claims
-from upkeep.report.deciding import decided, weaker, widened
+from upkeep.report.deciding import decided, weaker
 from upkeep.report.fields import JUDGE, as_judged
 from upkeep.report.view import COLUMNS, View, same
 
@@ -187,9 +188,11 @@ class _Source:
         used = _used(self._views[of], claim, check, scores)
         found = {name: _Counted(Case(name, *both, check.satisfied(*both), 0.0)) for name, both in sides.items()}
         with View(used.select(COLUMNS)) as view:
-            for time, drawn in enumerate(view.sides_of(check.query, claim.id, self._drawn(used))):
-                for name in found.keys() & drawn.keys():
-                    found[name].add(time, check.satisfied(*drawn[name]))
+            drawn = list(view.sides_of(check.query, claim.id, self._drawn(used)))
+        for halves in zip(*(drawn[half] for half in HALVES), strict=True):
+            for taken, (one, other) in enumerate(product(halves, repeat=2)):
+                for name in found.keys() & one.keys() & other.keys():
+                    found[name].add(taken, check.satisfied(one[name][0], other[name][1]))
         return found
 
     def _drawn(self, scores: pl.DataFrame) -> Floats:
@@ -197,21 +200,21 @@ class _Source:
         values = np.repeat(scores["value"].to_numpy()[:, None], RESAMPLES, axis=1)
         for (cell,), rows in scores.with_row_index("row").partition_by("cell", as_dict=True).items():
             if cell:
-                drawn = self._resamples(str(cell))[rows["place"].to_numpy()]
-                values[rows["row"].to_numpy()] = widened(drawn, rows["questions"].to_list())
+                values[rows["row"].to_numpy()] = self._resamples(str(cell))[rows["place"].to_numpy()]
         return values
 
 
 @dataclass(slots=True)
 class _Counted:
-    """A case, and how many resamples of each half speak for and against it."""
+    """A case, and how many draws speak for and against it, each side taken for lower and for higher: with lhs and rhs
+    both from the first of HALVES, lhs from the first and rhs from the second, the reverse, both from the second."""
 
     case: Case
-    held: list[int] = field(default_factory=lambda: [0 for _ in HALVES])
-    not_held: list[int] = field(default_factory=lambda: [0 for _ in HALVES])
+    held: list[int] = field(default_factory=lambda: [0] * 4)
+    not_held: list[int] = field(default_factory=lambda: [0] * 4)
 
-    def add(self, time: int, holds: bool) -> None:
-        (self.held if holds else self.not_held)[time >= HALVES[1].start] += 1
+    def add(self, taken: int, holds: bool) -> None:
+        (self.held if holds else self.not_held)[taken] += 1
 
 
 def _verdict(
@@ -222,7 +225,7 @@ def _verdict(
     borrowed: bool,
 ) -> Verdict:
     cases = [
-        [Case(c.name, c.lhs, c.rhs, c.holds, sum(one.held) / RESAMPLES) for one in check.values() for c in (one.case,)]
+        [Case(c.name, c.lhs, c.rhs, c.holds, min(one.held) / DRAWS) for one in check.values() for c in (one.case,)]
         for check in found
     ]
     if not missing and not all(found):
