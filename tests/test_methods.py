@@ -136,7 +136,7 @@ def test_odd_documents_are_survived(method: str, variant: str, kind: str) -> Non
 @pytest.mark.parametrize(("method", "variant"), ANSWERING)
 def test_a_context_that_is_too_long_is_made_to_fit_and_what_is_left_out_is_counted(method: str, variant: str) -> None:
     documents = stream(7, "word " * 200)
-    needed = 20_000 if method in ASKING else 40
+    needed = 20_000 if method in ASKING or card(method).per_question else 40
     llm = FakeLLM(context_length=500 + needed, max_tokens=20)
     run = Run(method, variant, documents, llm)  # the fake refuses a prompt that is too long
     free = Run(method, variant, documents)

@@ -163,6 +163,7 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         command=card.command,
         aliases=card.aliases,
         one_at_a_time=card.one_at_a_time,
+        per_question=card.per_question,
         max_calls=card.max_calls,
         model_spec=spec,
         model_path=None,

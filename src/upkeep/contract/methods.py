@@ -29,6 +29,9 @@ class MethodCard(Record, frozen=True, kw_only=True):
     one_at_a_time: bool = False
     """Whether one probe, or one stream at one position, is worked on at a time: for code with one client or with
     state of its own."""
+    per_question: bool = False
+    """Whether it keeps something of a question from one probe to the next, as a memory of its own. A container that
+    takes over is then asked again, too, what an earlier one has answered; the record knows the replies."""
     max_calls: Positive = 10_000
     """Model calls through the door that one probe in one trial, or one stream at one position, may make."""
     model: bool = True
