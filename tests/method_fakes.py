@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -125,6 +126,7 @@ def load(method: str, root: Path = ROOT) -> type[Method]:
     spec = importlib.util.spec_from_file_location(f"loaded_{method}", root / "methods" / method / "method.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     (found,) = [
         value
