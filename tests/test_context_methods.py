@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from method_fakes import FakeLLM, document, probe, text_of
-from method_runs import make, sentinels
-from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, ToolCall
+from method_runs import make, sees, sentinels
+from upkeep.cell import Answer, Context, Message, Method, Reply, Sampling, Seen, ToolCall
 
 DOCUMENTS = [document(p) for p in range(5)]
 
@@ -250,3 +250,71 @@ def test_a_document_that_does_not_fit_is_told_so_and_counted_as_dropped() -> Non
     llm, answer = agent(always, "k1", context_length=room + 60)
     assert "does not fit" in llm.prompts[-1]
     assert (answer.context.documents, answer.context.dropped) == (0, 1)
+
+
+# ---------------------------------------------------------------- self_critique
+
+
+RIGHT, WRONG = "Yes: it is\nThe correct answer: attic", "No: it moved\nThe correct answer: cellar"
+
+
+def critic(verdict: str) -> Callable[[str], str]:
+    return lambda prompt: verdict if "A student has" in prompt else "So:\n## Answer: attic"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "response", "corrected", "unread"),
+    [
+        (RIGHT, "So:\n## Answer: attic", 0, 0),
+        (WRONG, "## Answer: cellar", 1, 0),
+        (f"# Answer\n{WRONG}", "## Answer: cellar", 1, 0),
+        ("", "So:\n## Answer: attic", 0, 1),
+        ("No: it moved", "So:\n## Answer: attic", 0, 1),
+        ("The correct answer: cellar", "So:\n## Answer: attic", 0, 1),
+        ("Nobody knows.\nThe correct answer: cellar", "So:\n## Answer: attic", 0, 1),
+    ],
+)
+def test_an_answer_counts_after_a_yes_and_the_corrected_one_after_a_no(
+    verdict: str, response: str, corrected: int, unread: int
+) -> None:
+    _, (answer,) = led("self_critique", "bm25_k2", Scripted(critic(verdict)), [(0,)])
+    assert answer.response == response
+    assert answer.values == {"corrected": corrected, "unread_verdict": unread}
+
+
+@pytest.mark.parametrize(
+    ("variant", "first", "second"),
+    [("bm25_memory", 5, 0), ("bm25_bm25", 5, 5), ("contriever_bm25", 5, 5), ("contriever_memory", 5, 0)],
+)
+def test_the_answer_is_given_with_one_context_and_judged_with_the_other(variant: str, first: int, second: int) -> None:
+    llm = Scripted(critic(RIGHT))
+    led("self_critique", variant, llm, [(0, 1, 2, 3, 4)])
+    answered, checked = llm.prompts
+    assert (len(sentinels(answered)), len(sentinels(checked))) == (first, second)
+    assert "# Question\nWhere is Mira?\n\n# Student's answer\nattic" in checked
+    assert ("# Context" in checked) == bool(second)
+
+
+def test_the_first_call_is_that_of_the_method_whose_context_it_has() -> None:
+    critique, alone = Scripted(critic(RIGHT)), Scripted(critic(RIGHT))
+    led("self_critique", "bm25_k2", critique)
+    led("rag_bm25", "k2", alone)
+    assert critique.prompts[::2] == alone.prompts
+
+
+def test_documents_that_do_not_fit_beside_an_answer_to_be_judged_are_left_out_from_the_last_on() -> None:
+    checking = type(make("self_critique", "bm25_k2")).answer.__globals__["checking"]
+    best_first = [DOCUMENTS[n] for n in (3, 1, 4)]
+
+    def shown(context_length: int) -> set[int]:
+        llm = FakeLLM(context_length)
+        return sentinels(text_of(checking(probe(4), "attic", Context(retrieved=best_first), llm)))
+
+    whole = next(length for length in range(1000) if shown(length) == {1, 3, 4})
+    assert shown(whole - 1) == {1, 3}
+    assert shown(1) == set(), "an answer is judged, or found too long, without a document"
+
+
+@pytest.mark.parametrize(("variant", "given"), [("oracle_memory", "evidence"), ("bm25_bm25", "documents")])
+def test_only_variants_with_the_golden_sentence_are_given_it(variant: str, given: str) -> None:
+    assert sees("self_critique", variant) == given

@@ -25,6 +25,7 @@ from upkeep.execution.trained_on import cutoff, members, members_of, require_apa
 from upkeep.execution.watch import Failed, Limits
 from upkeep.gateway.record import Asking
 from upkeep.jobs import Cell
+from upkeep.method_cards import sees_of
 from upkeep.published import command_of
 
 TOLD = 20
@@ -60,7 +61,7 @@ class CellJob(SupervisedJob):
 
     def _made(self, retries: int) -> Manifest:
         corpus, trials = self.corpus, self.description.trials
-        answers, gold = corpus.answers(trials), corpus.gold(self.card.sees)
+        answers, gold = corpus.answers(trials), corpus.gold(sees_of(self.card, self.job.variant))
         path = self.work / "predictions.jsonl"
         with self._engines() as shared, Collected(path, Prediction, answers, self.state.key) as results:
             for member in dict.fromkeys(self.members or [""]):
