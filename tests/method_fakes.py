@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ class FakeLLM:
         self.context_length = context_length
         self.sampling = Sampling(max_tokens=max_tokens)
         self.trial = 0
+        self.calls_tools = False
         self.prompts: list[str] = []
         self.exact_counts = 0
         self._count = count or (lambda text: len(text.split()))
@@ -124,6 +126,7 @@ def load(method: str, root: Path = ROOT) -> type[Method]:
     spec = importlib.util.spec_from_file_location(f"loaded_{method}", root / "methods" / method / "method.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     (found,) = [
         value

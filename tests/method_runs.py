@@ -11,7 +11,8 @@ from typing import Any
 
 from method_fakes import PROMPTS, ROOT, FakeEmbedder, FakeLLM, document, gold, load, probe
 from upkeep.cell import Answer, Method, Seen, Tools
-from upkeep.contract import Document, MethodCard
+from upkeep.contract import Document, MethodCard, Sees
+from upkeep.method_cards import CHOSEN, sees_of
 from upkeep.yaml_files import read_yaml
 
 
@@ -23,8 +24,15 @@ def card(method: str) -> MethodCard:
 def make(method: str, variant: str, root: Path = ROOT, **tools: Any) -> Method:
     described = read_yaml(root / "methods" / method / "method.yaml", MethodCard)
     tools.setdefault("prompt", PROMPTS["oaks_babi"])
-    tools.setdefault("embedder", FakeEmbedder() if described.embedder else None)
-    return load(method, root)(dict(described.variants[variant]), Tools(**tools))
+    chosen = described.variants[variant].get("embedder", described.embedder)
+    tools.setdefault("embedder", FakeEmbedder() if chosen else None)
+    parameters = {name: value for name, value in described.variants[variant].items() if name not in CHOSEN}
+    return load(method, root)(parameters, Tools(**tools))
+
+
+def sees(method: str, variant: str, root: Path = ROOT) -> Sees:
+    """What of the answer key a variant is given."""
+    return sees_of(read_yaml(root / "methods" / method / "method.yaml", MethodCard), variant)
 
 
 class Run:
@@ -44,15 +52,14 @@ class Run:
         self.answers: list[Answer] = []
         self.asked: list[list[str]] = []
         """What each document's arrival asked."""
-        asyncio.run(self._lead(make(method, variant, root, **tools), method, root, documents))
+        asyncio.run(self._lead(make(method, variant, root, **tools), sees(method, variant, root), documents))
 
-    async def _lead(self, method: Method, name: str, root: Path, documents: Sequence[Document]) -> None:
-        described = read_yaml(root / "methods" / name / "method.yaml", MethodCard)
+    async def _lead(self, method: Method, sees: Sees, documents: Sequence[Document]) -> None:
         for n, arrived in enumerate(documents, start=1):
             await method.arrive(arrived.stream, [arrived], self.llm)
             self.asked.append(list(self.llm.prompts))
             self.llm.prompts.clear()
-            key = gold(arrived.position, arrived.stream) if described.sees != "documents" else None
+            key = gold(arrived.position, arrived.stream) if sees != "documents" else None
             asked = probe(arrived.position, stream=arrived.stream)
             self.answers.append(await method.answer(asked, Seen(documents[:n], key), self.llm))
             self.prompts.append(list(self.llm.prompts))

@@ -129,7 +129,7 @@ def answering(built: Path, root: Path, method: str) -> str:
     card = folder / "method.yaml"
     card.write_text(card.read_text().replace("{budget: 256}", "{budget: 16}"))
     (root / "models/t").mkdir(parents=True)
-    sampling = "sampling: {max_tokens: 4}"
+    sampling = "sampling: {max_tokens: 4, temperature: 0.7}"
     (root / "models/t/model.yaml").write_text(
         f"{{label: T, summary: s, source: path, location: weights, context_length: 4096, {sampling}}}"
     )
@@ -143,7 +143,7 @@ Answering = tuple[str, Path, Path]
 """A cell, a repository in which it can run, and one in which it was run undisturbed."""
 
 
-@pytest.fixture(scope="module", params=["rag_bm25/k2", "memory_scaffold/budget256"])
+@pytest.fixture(scope="module", params=["rag_bm25/k2", "memory_scaffold/budget256", "memagent/budget256"])
 def answered(
     request: pytest.FixtureRequest, built: Path, attempt: Attempt, tmp_path_factory: pytest.TempPathFactory
 ) -> Answering:
@@ -160,8 +160,8 @@ def answered(
 def test_real_engine_that_was_killed_ends_with_the_same_bytes_and_is_asked_nothing_twice(
     answered: Answering, attempt: Attempt, tmp_path: Path, seed: int
 ) -> None:
-    """One of these methods asks its model as documents arrive: a container that starts again finds its memories in the
-    record. The engine is killed with its supervisor."""
+    """One of these methods asks its model as documents arrive, one keeps a memory of each question: a container that
+    starts again finds their memories in the record. The engine is killed with its supervisor."""
     cell, root, undisturbed = answered
     kept = sorted(entries(undisturbed))
     # Each moment in its own share of the run: all that is kept, and at least the events of a cell without a model.

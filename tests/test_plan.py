@@ -26,6 +26,7 @@ from upkeep.identity import describe
 from upkeep.inputs import verify_dataset
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.method_cards import sees_of
 from upkeep.operations.plan.amounts import NONE, Plan, sum_of
 from upkeep.operations.plan.counts import counting as host_counting
 from upkeep.operations.plan.counts.counting import tally
@@ -90,7 +91,7 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
         model_path=str(root / "tiny-whole"),
         output=str(folder),
     )
-    gold = corpus.gold(catalog.method(which.method).sees)
+    gold = corpus.gold(sees_of(catalog.method(which.method), which.variant))
     rounds = [task.round for task in tasks(corpus, 1, bytes(len(corpus.probes)), gold)]
     (folder / "cell.json").write_bytes(msgspec.json.encode(told))
     done = subprocess.run(

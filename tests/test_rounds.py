@@ -67,6 +67,21 @@ def test_rounds_ask_for_what_is_open_and_bring_the_same_documents_whatever_is_do
     assert sorted(asked) == sorted(key for key, there in zip(keys, done, strict=True) if not there)
 
 
+@settings(max_examples=50, deadline=None)
+@given(corpora(), st.integers(1, 8), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_of_what_is_kept_of_questions_all_probes_come_again_and_it_is_said_which_are_done(
+    corpus: BuiltDataset, least: int, trials: int, rng: object
+) -> None:
+    done = [rng.random() < 0.6 for _ in corpus.probes for _ in range(trials)]  # type: ignore[attr-defined]
+    anew = list(tasks(corpus, trials, bytes(len(done)), min_probes=least))
+    again = list(tasks(corpus, trials, done, min_probes=least, again=range(len(corpus.probes))))
+    assert [task.round.probes for task in again] == [task.round.probes for task in anew]
+    assert [task.keys for task in again] == [task.keys for task in anew]
+    keys = [(probe.id, trial) for probe in corpus.probes for trial in range(trials)]
+    told = {key for task in again for key in task.round.done}
+    assert told == {key for key, there in zip(keys, done, strict=True) if there}
+
+
 @settings(max_examples=100, deadline=None)
 @given(corpora(), st.integers(1, 8), st.integers(1, 4))
 def test_round_is_filled_while_there_are_streams_left(corpus: BuiltDataset, least: int, side: int) -> None:

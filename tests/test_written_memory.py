@@ -32,7 +32,7 @@ class Writer(FakeLLM):
 
 def rewritten(variant: str, memory: str, document: Document, llm: FakeLLM) -> str:
     led: Any = make("memory_scaffold", variant)
-    text: str = asyncio.run(led.rewritten(memory, document, llm))
+    text: str = asyncio.run(led.rewritten(memory, document, led.budget("s"), llm))
     return text
 
 
@@ -98,3 +98,24 @@ def test_a_memory_is_the_same_in_whatever_portions_its_documents_come() -> None:
     documents = stream()
     one, all_at_once, some = [[d] for d in documents], [documents], [documents[:2], documents[2:]]
     assert asyncio.run(led(one)) == asyncio.run(led(all_at_once)) == asyncio.run(led(some))
+
+
+@pytest.mark.parametrize(("variant", "ratio"), [("ratio32", 32), ("ratio64", 64)])
+def test_a_memory_by_ratio_grows_with_what_has_arrived(variant: str, ratio: int) -> None:
+    documents = [document(p, "word " * 639) for p in range(3)]  # of 640 tokens each
+    llm = Writer(200)
+    run = Run("memory_scaffold", variant, documents, llm)
+    budgets = [640 * n // ratio for n in (1, 2, 3)]
+    assert [s and s.max_tokens for s in llm.samplings if s] == [2 * budget for budget in budgets]
+    for (asked,), budget in zip(run.asked, budgets, strict=True):
+        assert f"Stay below {budget} tokens" in asked
+    for prompts, budget in zip(run.prompts, budgets, strict=True):
+        memory = prompts[-1].split("- Memory:\n")[1].split("\n\n")[0]
+        assert len(memory.split()) == budget
+
+
+def test_the_budget_of_a_ratio_counts_the_stream_and_no_other() -> None:
+    led: Any = make("memory_scaffold", "ratio32")
+    for name in ("s", "other"):
+        asyncio.run(led.arrive(name, [document(0, "word " * 319, name)], Writer(30)))
+    assert led.budget("s") == led.budget("other") == 10

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Seen, Tools
+from upkeep.cell.budget import cut, pieces
 from upkeep.cell.interface import PromptTooLong
 from upkeep.cell.retrieval import Bm25
 
@@ -34,33 +35,35 @@ LONGEST = 8192
 class MemoryScaffold(Method):
     def __init__(self, parameters: dict[str, Any], tools: Tools) -> None:
         super().__init__(parameters, tools)
-        self.budget: int = parameters["budget"]
         self.k: int = parameters.get("k", 0)
         self.index = Bm25()
         self.memories: dict[str, str] = {}
+        self.arrived: Counter[str] = Counter()
+        """Tokens of each stream so far."""
 
     async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
         if self.k:
             self.index.add(documents)
         for document in documents:
-            self.memories[stream] = await self.rewritten(self.memories.get(stream, ""), document, llm)
+            self.arrived[stream] += llm.count(document.text)
+            memory, budget = self.memories.get(stream, ""), self.budget(stream)
+            self.memories[stream] = await self.rewritten(memory, document, budget, llm)
 
-    async def rewritten(self, memory: str, document: Document, llm: LLM) -> str:
+    def budget(self, stream: str) -> int:
+        """Tokens of a stream's memory at most: a number, or a share of what has arrived (ImprintBench, Table 12)."""
+        budget: int = self.parameters.get("budget", 0)
+        return budget or max(1, self.arrived[stream] // int(self.parameters["target_ratio"]))
+
+    async def rewritten(self, memory: str, document: Document, budget: int, llm: LLM) -> str:
         """The memory after one more document."""
-        sampling = replace(llm.sampling, max_tokens=min(2 * self.budget, LONGEST))
-        room = llm.context_length - sampling.max_tokens - self.budget - llm.count_prompt(self._update("", "")) - 16
+        sampling = replace(llm.sampling, max_tokens=min(2 * budget, LONGEST))
+        room = llm.context_length - sampling.max_tokens - budget - llm.count_prompt(update("", "", budget)) - 16
         if room < 1:
-            raise PromptTooLong(f"a memory of {self.budget} tokens cannot be kept in {llm.context_length} of context")
+            raise PromptTooLong(f"a memory of {budget} tokens cannot be kept in {llm.context_length} of context")
         for text in pieces(document.text, room, llm):
-            reply = await llm.chat(self._update(memory, text), sampling)
-            memory = cut(reply.text.strip(), self.budget, llm)
+            reply = await llm.chat(update(memory, text, budget), sampling)
+            memory = cut(reply.text.strip(), budget, llm)
         return memory
-
-    def _update(self, memory: str, text: str) -> list[Message]:
-        return [
-            Message(role="system", parts=[SYSTEM.format(budget=self.budget)]),
-            Message(role="user", parts=[f"# Memory so far\n{memory or '(empty)'}", f"\n\n# Next text\n{text}"]),
-        ]
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
         memory = self.memories[probe.stream]
@@ -71,18 +74,9 @@ class MemoryScaffold(Method):
         return await self.read(probe, llm, context, found)
 
 
-def pieces(text: str, room: int, llm: LLM) -> list[str]:
-    """The text in as few halves of halves as fit into `room` tokens each, cut between words where it can be."""
-    if len(text) <= 1 or llm.count(text) <= room:
-        return [text]
-    middle = text.rfind(" ", 1, len(text) // 2 + 1)
-    middle = middle if middle > 0 else len(text) // 2
-    return pieces(text[:middle], room, llm) + pieces(text[middle:], room, llm)
-
-
-def cut(memory: str, budget: int, llm: LLM) -> str:
-    """The longest beginning of a memory that is within `budget` tokens."""
-    if llm.count(memory) <= budget:
-        return memory
-    fits = bisect.bisect_right(range(len(memory)), budget, key=lambda n: llm.count(memory[:n]))
-    return memory[: max(0, fits - 1)]
+def update(memory: str, text: str, budget: int) -> list[Message]:
+    """The chat that has a memory rewritten with a text."""
+    return [
+        Message(role="system", parts=[SYSTEM.format(budget=budget)]),
+        Message(role="user", parts=[f"# Memory so far\n{memory or '(empty)'}", f"\n\n# Next text\n{text}"]),
+    ]

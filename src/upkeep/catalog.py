@@ -27,7 +27,7 @@ from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
 from upkeep.jobs import Cell, Job, TrainedModel, Training, untrained
-from upkeep.method_cards import CHOSEN, check_method, embedder_of
+from upkeep.method_cards import CHOSEN, MODELS, check_method, embedder_of
 from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import read_yaml
 
@@ -256,7 +256,7 @@ class Catalog:
         """Refuse a variant with models that there are not, or that cannot play the role which it gives them."""
         card = self.method(method)
         own = {"embedder": card.embedder, "embedder_gpu": card.embedder_gpu} | card.variants[variant]
-        chosen = {name: str(own[name]) for name in sorted(CHOSEN & own.keys()) if own[name] is not None}
+        chosen = {name: str(own[name]) for name in sorted(MODELS & own.keys()) if own[name] is not None}
         method_cards.check_models(self.root / "methods" / method / "method.yaml", variant, chosen, self.model)
 
     def check_training(self, training: Training) -> None:

@@ -23,6 +23,7 @@ from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, plain
 from upkeep.files import digest, hash_file
 from upkeep.jobs import Cell, Job, Training
+from upkeep.method_cards import sees_of
 
 METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract")
 """The suite's own code in a method's container."""
@@ -165,6 +166,7 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
         command=card.command,
         aliases=card.aliases,
         one_at_a_time=card.one_at_a_time,
+        per_question=card.per_question,
         max_calls=card.max_calls,
         model_spec=spec,
         model_path=None,
@@ -232,7 +234,7 @@ def _code(catalog: Catalog, job: Job) -> dict[str, str]:
     """The parts that are code and locked requirements: of the method's own container, and of those that serve it."""
     engines, card = catalog.engines(job), catalog.method(job.method)
     return {
-        "sees": card.sees,
+        "sees": sees_of(card, job.variant),
         "streams": str(card.streams),
         "method_code": _method_code(catalog, job.method),
         "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else tree(catalog, *CELL_CODE),
@@ -285,7 +287,7 @@ def _read_of_dataset(catalog: Catalog, job: Job) -> tuple[str, ...]:
     if not isinstance(job, Training):
         training = catalog.training_of(job)
         by = catalog.training_set(training).by if training is not None else None
-        return READ[catalog.method(job.method).sees] + (() if by in (None, STREAM) else ("slices",))
+        return READ[sees_of(catalog.method(job.method), job.variant)] + (() if by in (None, STREAM) else ("slices",))
     given, chosen = catalog.method(job.method).supervision, catalog.training_set(job)
     parts = ["pairs"] if "Q" in given else []
     if "C" in given or chosen != TrainingSet():

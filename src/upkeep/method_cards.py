@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec
+from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec, Sees
 from upkeep.errors import UpkeepError
 from upkeep.jobs import Cell
 
-CHOSEN = frozenset({"writer", "embedder", "embedder_gpu"})
-"""What a variant says beside its parameters: its models by role."""
+MODELS = frozenset({"writer", "embedder", "embedder_gpu"})
+"""The models that a variant chooses, by role."""
+CHOSEN = MODELS | {"sees"}
+"""What a variant says beside its parameters."""
 OF_PAPERS = frozenset({"release", "rebuild"})
 """The provenance of a paper's own datasets."""
 
@@ -39,9 +41,20 @@ def embedder_of(card: MethodCard, variant: str, model: ModelSpec, dataset: Calla
     return large if papers else small
 
 
+def sees_of(card: MethodCard, variant: str) -> Sees:
+    """What of the answer key a variant is given: what it says itself, or else its method."""
+    sees: Sees = card.variants[variant].get("sees", card.sees)
+    return sees
+
+
 def check_method(path: Path, card: MethodCard) -> None:
     """Refuse a program that is to do what only Python can, and names that stand for nothing."""
-    if card.command and (card.trains or card.sees != "documents"):
+    for variant in card.variants:
+        if (named := sees_of(card, variant)) not in get_args(Sees):
+            raise UpkeepError(
+                f"variant {variant!r}: sees {named!r}", where=path, expected=f"one of {', '.join(get_args(Sees))}"
+            )
+    if card.command and (card.trains or any(sees_of(card, variant) != "documents" for variant in card.variants)):
         raise UpkeepError(
             "a program answers probes over documents, and nothing else",
             where=path,
@@ -130,7 +143,7 @@ def check_models(where: Path, variant: str, chosen: Mapping[str, str], model: Ca
     """Refuse models that a variant gives a role which they cannot play.
 
     Args:
-        chosen: models by what the variant calls the role, of CHOSEN.
+        chosen: models by what the variant calls the role, of MODELS.
         model: a model's card.
     """
     for name, named in chosen.items():

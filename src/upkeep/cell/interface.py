@@ -90,6 +90,8 @@ class LLM(Protocol):
     """The model's decoding parameters; a call overrides them explicitly."""
     trial: int
     """Which repetition of its probe it is for, from 0."""
+    calls_tools: bool
+    """Whether `chat` takes tools."""
 
     async def chat(
         self,
@@ -187,6 +189,24 @@ class Seen:
     def latest(self, n: int) -> Sequence[Document]:
         """The last `n` documents, oldest first; fewer where fewer have arrived."""
         return self.documents[-n:] if n > 0 else ()
+
+    @property
+    def evidence(self) -> list[Document]:
+        """The very words that the question was made from, or else the documents that hold it, oldest first.
+
+        Raises:
+            LookupError: the method's card does not say that it sees any.
+        """
+        if self.gold is None:
+            raise LookupError("no evidence was handed in")
+        if not self.gold.context:
+            evidence = set(self.gold.evidence)
+            return [document for document in self.documents if document.id in evidence]
+        stream = self.documents[0].stream
+        return [
+            Document(id=f"context {n}", stream=stream, position=n, timestamp=None, text=text)
+            for n, text in enumerate(self.gold.context)
+        ]
 
     def pick(self, ids: Iterable[str]) -> list[Document]:
         """The documents of these ids, in the order of the ids.

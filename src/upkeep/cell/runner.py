@@ -192,12 +192,17 @@ class AnswerTask:
             (probe.id, trial): probe
             for probe in round.probes
             for trial in range(self.cell.trials)
-            if (probe.id, trial) not in done
+            if self.cell.per_question or (probe.id, trial) not in done
         }
         order = list(pending.items())
         if self.cell.engine.shuffle:
             random.Random(self.cell.seed).shuffle(order)
-        await self.bounded([partial(self._one, p, trial, seen.of(p, gold.get(p.id))) for (_, trial), p in order])
+        await self.bounded(
+            [
+                partial(self._one, p, trial, seen.of(p, gold.get(p.id)), written=(p.id, trial) in done)
+                for (_, trial), p in order
+            ]
+        )
 
     async def _arrive(self, stream: str, documents: Sequence[Document]) -> None:
         """Tell the method what a stream has gained. Where it fails, the stream's later probes do."""
@@ -223,7 +228,8 @@ class AnswerTask:
             calls=sum(one.calls for one in used),
         )
 
-    async def _one(self, probe: Probe, trial: int, seen: Seen) -> None:
+    async def _one(self, probe: Probe, trial: int, seen: Seen, *, written: bool) -> None:
+        """Answer a probe and write it down, where an earlier container has not."""
         llm = self.handle(probe.id, trial)
         try:
             if probe.stream in self.lost:
@@ -235,7 +241,8 @@ class AnswerTask:
         except Exception as error:  # a failure is a line, and counts as wrong; the cell goes on
             traceback.print_exc()
             line = self.log.encode(self._failure(probe, trial, llm, error))
-        self.log.append(line)
+        if not written:
+            self.log.append(line)
 
     def _prediction(self, probe: Probe, trial: int, llm: Handle, answer: Answer) -> Prediction:
         return Prediction(

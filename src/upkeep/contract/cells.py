@@ -47,6 +47,9 @@ class CellDescription(Record, frozen=True, kw_only=True):
     """The method's program, where it is none of Python's."""
     aliases: Aliases = {}
     one_at_a_time: bool = False
+    per_question: bool = False
+    """Probes that are done are answered again, and not written again, so that the method knows of each question what it
+    knew."""
     max_calls: Positive = 10_000
     """Of a unit through the door."""
     model_spec: ModelSpec | None

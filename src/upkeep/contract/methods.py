@@ -6,6 +6,9 @@ from upkeep.contract.base import Name, Positive, Record
 from upkeep.contract.cells import Aliases
 from upkeep.contract.models import Resources
 
+Sees = Literal["documents", "evidence", "answers"]
+"""What of the answer key a method is given."""
+
 
 class MethodCard(Record, frozen=True, kw_only=True):
     """`methods/<method>/method.yaml`."""
@@ -17,7 +20,7 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Paper and section, or the publication that it comes from."""
     variants: dict[Name, dict[str, Any]]
     """Parameters of each named setting. `writer`, `embedder` and `embedder_gpu` are none, but the models of these roles
-    in this setting."""
+    in this setting; nor is `sees`."""
     settings: list[str] = []
     """The parameters that tables print in their `setting` column, in order."""
     supervision: Literal["", "C", "Q", "C+Q"] = ""
@@ -29,6 +32,9 @@ class MethodCard(Record, frozen=True, kw_only=True):
     one_at_a_time: bool = False
     """Whether one probe, or one stream at one position, is worked on at a time: for code with one client or with
     state of its own."""
+    per_question: bool = False
+    """Whether it keeps something of a question from one probe to the next, as a memory of its own. A container that
+    takes over is then asked again, too, what an earlier one has answered; the record knows the replies."""
     max_calls: Positive = 10_000
     """Model calls through the door that one probe in one trial, or one stream at one position, may make."""
     model: bool = True
@@ -37,8 +43,9 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """The embedder, for methods with dense retrieval: a small one, which runs on the CPU as the model does."""
     embedder_gpu: str | None = None
     """The paper's embedder: beside a model on GPUs, and on a paper's own dataset beside one behind an endpoint."""
-    sees: Literal["documents", "evidence", "answers"] = "documents"
-    """What of the answer key it is given: only controls, and what measures, see any."""
+    sees: Sees = "documents"
+    """What of the answer key it is given, unless a variant says so: only upper bounds, controls, and what measures, see
+    any."""
     measures: bool = False
     """Whether it measures what probabilities a model gives, in place of answering: its predictions have `values` and no
     response, its cells scores of these values alone. No endpoint tells the probability of a given text."""

@@ -7,7 +7,7 @@ documents again, and asked for what is missing alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from upkeep.execution.watch import Failed, Limits
 from upkeep.gateway.record import Asking
 from upkeep.inputs import command_of
 from upkeep.jobs import Cell
+from upkeep.method_cards import sees_of
 
 TOLD = 20
 """Answers that differ from those before, of a cell, which are named."""
@@ -60,18 +61,27 @@ class CellJob(SupervisedJob):
 
     def _made(self, retries: int) -> Manifest:
         corpus, trials = self.corpus, self.description.trials
-        answers, gold = corpus.answers(trials), corpus.gold(self.card.sees)
+        answers, gold = corpus.answers(trials), corpus.gold(sees_of(self.card, self.job.variant))
         path = self.work / "predictions.jsonl"
         with self._engines() as shared, Collected(path, Prediction, answers, self.state.key) as results:
             for member in dict.fromkeys(self.members or [""]):
                 mine = _Mine(results.done, self.members, member, trials) if self.members else results.done
+                again = self._again(member)
                 with self._models(shared, member):
-                    feed = partial(tasks, corpus, trials, mine, gold, self.card.streams)
+                    feed = partial(tasks, corpus, trials, mine, gold, self.card.streams, again=again)
                     self._complete(results, mine, feed, retries)
-        again = self._compared(path) if self.ask == "everything" else {}
-        draft = self._draft(cutoff=self.cutoff, measured=again)
+        compared = self._compared(path) if self.ask == "everything" else {}
+        draft = self._draft(cutoff=self.cutoff, measured=compared)
         self.report.end("publishing")
         return publish.publish_cell(path, answers, draft, self.work / "staging", self.target, self._disk)
+
+    def _again(self, member: str) -> Container[int]:
+        """Places of the probes that a container is asked though they are done: what the method keeps of a question is
+        made of all that it was asked."""
+        if not self.card.per_question:
+            return ()
+        places = range(len(self.corpus.probes))
+        return {place for place in places if self.members[place] == member} if self.members else places
 
     def _accepted(self) -> int:
         """Whole lines that an earlier supervisor had accepted."""

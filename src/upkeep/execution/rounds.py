@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -192,6 +192,7 @@ def tasks(
     gold: Sequence[Gold] | None = None,
     min_streams: int = 1,
     min_probes: int = MIN_PROBES,
+    again: Container[int] = (),
 ) -> Iterator[Task]:
     """The rounds of a cell, in order, from the first document on. Documents come in the same portions whatever is done
     already, for a method may work on those that arrive together; where they are many, in rounds before the probes.
@@ -200,13 +201,14 @@ def tasks(
         done: for each key (probe * trials + trial) whether its prediction is there; it is not asked for again.
         gold: the answer key as far as the method sees it, in the order of the probes.
         min_streams: streams side by side at least.
+        again: places of probes that are sent even where they are done (`MethodCard.per_question`).
     """
     for step in answering(corpus, min_probes, min_streams):
         *earlier, documents = bounded(corpus.documents[place] for place in step.documents)
         for some in earlier:
             yield Task(Round(documents=some, probes=[]), ())
         keys = {place: range(place * trials, (place + 1) * trials) for place in step.probes}
-        asked = [place for place in step.probes if not all(done[key] for key in keys[place])]
+        asked = [place for place in step.probes if place in again or not all(done[key] for key in keys[place])]
         probes = [corpus.probes[place] for place in asked]
         told = [
             (probe.id, trial)

@@ -24,6 +24,7 @@ from upkeep.identity import IMAGE_CODE, describe, tree
 from upkeep.integrity import read_record
 from upkeep.jobs import Job, untrained
 from upkeep.layout import Layout
+from upkeep.method_cards import sees_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
 from upkeep.operations.plan.counts.tally import Arrival, Tally
@@ -112,7 +113,7 @@ class _Counting:
             "task": told.task,
             "dataset": digest(dataset.card.content),
             "parameters": told.parameters,
-            "sees": card.sees,
+            "sees": sees_of(card, job.variant),
             "streams": card.streams,
             "dense": told.embedder_spec is not None,
             "engine": [told.engine.name, told.engine.prefix_cache, told.engine.options, told.engine.max_in_flight],
@@ -210,7 +211,7 @@ class _Counting:
             which = (cell.dataset, cell.trials)  # a sample is one of so many trials
             if which not in files:
                 files[which] = f"rounds-{len(files)}.jsonl"
-                rounds = dataset.rounds(self.catalog.method(cell.method), dataset.sample(cell.trials))
+                rounds = dataset.rounds(self.catalog.method(cell.method), cell.variant, dataset.sample(cell.trials))
                 (folder / files[which]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
             told.append(
                 CountJob(

@@ -14,6 +14,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import plan_dataset
 from upkeep.layout import Layout
+from upkeep.method_cards import sees_of
 from upkeep.operations.plan.counts.sample import Interval, Sample, sample
 
 Say = Callable[[str], None]
@@ -89,9 +90,9 @@ class CountedDataset:
         sizes = {stream: end - self.corpus.streams[stream][0] for stream, end in last.items()}
         return sum(sizes[stream] for stream in sample.streams) / max(1, sum(sizes.values()))
 
-    def rounds(self, card: MethodCard, sample: Sample) -> Iterator[Round]:
+    def rounds(self, card: MethodCard, variant: str, sample: Sample) -> Iterator[Round]:
         """The rounds of a cell, with what is in the sample of each."""
-        corpus, streams, gold = self.corpus, sample.streams, self.corpus.gold(card.sees)
+        corpus, streams, gold = self.corpus, sample.streams, self.corpus.gold(sees_of(card, variant))
         for step in answering(corpus, min_streams=card.streams):
             documents = [d for place in step.documents if (d := corpus.documents[place]).stream in streams]
             places = [place for place in step.probes if corpus.probes[place].id in sample.asked]
