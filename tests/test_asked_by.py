@@ -64,8 +64,9 @@ def test_a_training_is_made_by_the_seed_of_the_suite_that_its_command_names(root
         with pytest.raises(Missing, match="the trained model is not there") as refused:
             trained(Catalog(root, chosen={"suite": suite}), training)
         assert refused.value.remedy == f"./upkeep model train {training}{more}"
-    told = upkeep(root, "model", "train", str(training), "--suite", "nobodys")
-    assert told.returncode == 1 and "unknown suite 'nobodys'" in told.stderr
+    for command in (["model", "train", str(training)], ["cell", "town/closed_book/default/pico"]):
+        told = upkeep(root, *command, "--suite", "nobodys")
+        assert told.returncode == 1 and "unknown suite 'nobodys'" in told.stderr and not told.stdout
 
 
 def test_a_cell_is_shown_as_it_was_asked_and_not_called_stale_for_its_suite(root: Path) -> None:

@@ -106,8 +106,7 @@ class Failed(Struct, tag=True, frozen=True):
     reason: str
 
 
-Answer = Told | Refused | Failed
-_ANSWERS: Any = Answer
+_ANSWERS: Any = Told | Refused | Failed
 
 
 class EndpointRefused(RuntimeError):

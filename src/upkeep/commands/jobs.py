@@ -33,6 +33,7 @@ def cell(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
+    catalog.suite(catalog.config.suite)  # whose seed and trials it has: refused before anything is made for it
     _prepare(catalog, cell)
     with continued(traces(catalog, cell)):
         manifest = run_cell(catalog, cell, force=arguments.force)
@@ -147,6 +148,7 @@ def _training(catalog: Catalog, name: str, force: bool) -> int:
 
     training = Training.parse(name)
     catalog.check_training(training)
+    catalog.suite(catalog.config.suite)  # whose seed it has
     with continued(traces(catalog, training)):
         run_cell(catalog, training, force=force)
     print(f"{training}: complete")
