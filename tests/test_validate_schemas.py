@@ -139,7 +139,7 @@ def test_a_paper_is_checked_with_its_published_numbers(paper: str, tmp_path: Pat
             claims.write_text(text.replace(*change, 1))
             with pytest.raises(UpkeepError, match=problem) as caught:
                 validate_path(folder)
-            assert str(caught.value.where).startswith(f"{claims}: ")
+            assert str(caught.value.where).startswith(f"{claims}:")
     claims.write_text(text)
     next((folder / "reference").glob("table_*.csv")).unlink()
     with pytest.raises(UpkeepError, match="no published numbers"):

@@ -99,7 +99,12 @@ def open_packed(path: Path) -> IO[bytes]:
     try:
         return cast("IO[bytes]", openers.get(path.suffix, open)(path, "rb"))
     except FileNotFoundError:
-        raise UpkeepError("file not found", where=path) from None
+        raise UpkeepError(
+            "file not found",
+            where=path,
+            expected="a file that the dataset is built from",
+            remedy="put it there, or mend its name under `options:` of dataset.yaml or `data:` of your configuration",
+        ) from None
     except OSError as error:
         raise UpkeepError(f"cannot be opened: {error.strerror}", where=path) from None
 

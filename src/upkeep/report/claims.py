@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -116,6 +117,14 @@ def read_claims(folder: Path) -> list[Claim]:
     return read_yaml(folder / FILE, list[Claim], expected="claims as in papers/FORMAT.md")
 
 
+def place(folder: Path, claim: Claim) -> str:
+    """Where a claim stands, for messages: file, line and id."""
+    lines = (folder / FILE).read_text("utf-8").splitlines() if (folder / FILE).is_file() else []
+    of_it = re.compile(rf"[\s{{-]*id:\s*[\"']?{re.escape(claim.id)}[\"']?\s*(,|$)")
+    number = next((f":{n}" for n, line in enumerate(lines, 1) if of_it.match(line)), "")
+    return f"{folder / FILE}{number}: {claim.id}"
+
+
 def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
     """Claims on the published numbers, by claim id: a check sees the distinct rows of the tables that it names.
 
@@ -129,7 +138,7 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
             for check in claim.checks:
                 if check.tables not in views:
                     views[check.tables] = stack.enter_context(View(printed(folder, check.tables)))
-                sides = views[check.tables].sides(check.query, f"{folder / FILE}: {claim.id}")
+                sides = views[check.tables].sides(check.query, place(folder, claim))
                 cases.append([Case(name, *both, check.satisfied(*both)) for name, both in sides.items()])
             held = [
                 sum(case.holds for case in rows) >= check.wanted(len(rows)) if rows else None
@@ -158,7 +167,7 @@ def check_published(folder: Path) -> list[Claim]:
             if expected != found:
                 raise UpkeepError(
                     f"the published numbers give {what} than the claim says",
-                    where=f"{folder / FILE}: {claim.id}",
+                    where=place(folder, claim),
                     expected=expected,
                     found=found,
                     remedy="mend `query`, or `rows` and `published` (papers/FORMAT.md, claims.yaml)",
