@@ -213,7 +213,7 @@ def test_the_terminal_counts_what_came_of_each_papers_findings(tmp_path: Path) -
     lines = ["claim,where,published,release,rebuild,stand_in", *(f"c{n},t,holds,not_run,not_run,holds" for n in (1, 2))]
     (tmp_path / "oaks/claims.csv").write_text("\n".join([*lines, "c3,t,holds,not_run,undecidable,no_numbers"]) + "\n")
     assert list(told_findings(tmp_path, ["oaks", "not_written_yet"])) == [
-        "findings of oaks on small stand-ins: 2 holds, 1 no numbers"
+        "findings of oaks on small stand-ins: holds 2, no numbers 1"
     ]
 
 

@@ -23,6 +23,7 @@ import msgspec
 
 from upkeep.contract import FaultKind, FaultPolicy
 from upkeep.errors import UpkeepError
+from upkeep.lines import excerpt
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class Faults:
                 problem,
                 where=where,
                 expected=_EXPECTED[kind],
-                found=found,
+                found=excerpt(found) if isinstance(found, bytes) else found,
                 remedy=f"mend it, or set `faults: {{{kind}: skip}}` in {self._decided_in} to leave such items out",
             )
         self.counts[kind] += 1

@@ -70,5 +70,5 @@ def told_findings(tables: Path, papers: Iterable[str]) -> Iterator[str]:
         for on, name in _NAMES.items():
             outcomes = Counter(line[on].replace("_", " ") for line in lines)
             if set(outcomes) - {"not run", "undecidable"}:
-                counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+                counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common())
                 yield f"findings of {paper} on {name}: {counts}"
