@@ -44,7 +44,7 @@ def test_what_takes_the_place_of_another_suites_cells_is_said_with_both_suites(r
     (root / "config/suites/other.yaml").write_text(OTHER.format(more=more))
     (line,) = (one for one in said(root, "other", PLAIN, GUIDED) if "asked before" in one)
     assert line.startswith(f"{PLAIN}: asked before by suite 'mini' with seed 5, trials 2, ")
-    assert f"by suite 'other' with {now};" in line and "`./upkeep run mini` has the former again" in line
+    assert f"by suite 'other' with {now};" in line and "`./upkeep refresh mini` has the former again" in line
 
 
 def test_what_asks_as_before_takes_no_place(root: Path) -> None:

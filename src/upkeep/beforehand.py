@@ -66,7 +66,7 @@ def _replaced(catalog: Catalog, name: str, asked: dict[Cell, Asked]) -> Iterator
                 found.setdefault((before, now), []).append(cell)
     for (before, now), cells in found.items():
         other = _suite_of(catalog, cells[0], before)
-        by, again = (f" by suite {other!r}", f"`./upkeep run {other}`") if other else ("", "a suite that asks so")
+        by, again = (f" by suite {other!r}", f"`./upkeep refresh {other}`") if other else ("", "a suite that asks so")
         yield (
             f"{_few(cells)}: asked before{by} with {_said(before)}, and now, in the place of that, by suite {name!r} "
             f"with {_said(now)}; the replies to both are kept: {again} has the former again without a model"

@@ -124,8 +124,8 @@ def mended(problem: str, kind: type[Any]) -> str:
         return f"remove it; the fields here and below are {', '.join(sorted(known))}"
     if re.search(r"Expected `str`, got `(date|datetime|int|float|bool)", problem):
         return "put it in quotes"
-    if wanted := re.match(r"Expected `(\w+)", problem):
-        return f"write {_WRITTEN[wanted[1]]}" if wanted[1] in _WRITTEN else "mend this field"
+    if (wanted := re.match(r"Expected `(\w+)[^`]*`, got", problem)) and wanted[1] in _WRITTEN:
+        return f"write {_WRITTEN[wanted[1]]}"
     return "mend this field"
 
 
