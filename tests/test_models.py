@@ -305,7 +305,7 @@ def test_a_server_takes_the_place_of_the_suites_model_and_is_not_trained(
     catalog = Catalog(repository)
     spec = catalog.model(name)
     assert spec.endpoint is not None and spec.endpoint.key is None and spec.endpoint.model == "Org/Thing-7B"
-    assert (spec.location, spec.context_length) == (server, 4096)
+    assert (spec.location, spec.context_length, spec.label) == (server, 4096, "Thing-7B")
     assert {c.model for c in catalog.cells(catalog.suite("mini"))} == {"none", name}
 
 

@@ -20,6 +20,7 @@ from upkeep.jobs import Cell
 from upkeep.report import page, tables
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
+from upkeep.report.terminal import summary, told_findings
 from upkeep.report.waiting import pending
 
 
@@ -83,6 +84,7 @@ def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catal
         else:
             assert (out.parent / link).exists(), link
     assert {path.name for path in (catalog.results / "tables" / "oaks").iterdir()} == {
+        "claims.csv",
         "other_scores.csv",
         *(f"{name}.{kind}" for name in SPECS for kind in ("md", "tex", "csv")),
     }
@@ -192,14 +194,27 @@ def test_controls_must_hold_on_every_slice() -> None:
 
 def test_the_summary_has_methods_by_datasets() -> None:
     scores = frame(
-        score(),
-        score(dataset="oaks_novel", value=50.0, low=None, high=None),
-        score(method="rag_dense", label="RAG", setting="k=30;thinking=off", value=40.0),
+        score(cell="oaks_babi/long_context/default/m"),
+        score(dataset="oaks_novel", value=50.0, low=None, high=None, cell="oaks_novel/long_context/default/m"),
+        score(method="rag_dense", setting="k=30", value=40.0, cell="oaks_babi/rag_dense/k30/m"),
     )
-    lines = page.summary(scores).splitlines()
-    assert any(line.split() == ["Base", "Qwen3-30B", "36.2", "±", "1.0", "50.0"] for line in lines)
-    assert any(line.split() == ["RAG", "k=30", "Qwen3-30B", "40.0", "±", "1.0", "–"] for line in lines)
-    assert page.summary(NO_SCORES) == "no scores"
+    asked = {row["cell"]: 1 for row in scores.iter_rows(named=True)}
+    rows = [line.split() for line in summary(scores, asked).splitlines()]
+    assert ["long_context/default/m", "36.2", "±", "1.0", "50.0"] in rows
+    assert ["rag_dense/k30/m", "40.0", "±", "1.0", "–"] in rows
+    asked["oaks_babi/rag_dense/k30/m"] = 3
+    rows = [line.split() for line in summary(scores, asked).splitlines()]
+    assert ["rag_dense/k30/m", "3", "40.0", "±", "1.0", "–"] in rows and "trials" in rows[2]
+    assert summary(NO_SCORES, {}) == "no scores"
+
+
+def test_the_terminal_counts_what_came_of_each_papers_findings(tmp_path: Path) -> None:
+    (tmp_path / "oaks").mkdir()
+    lines = ["claim,where,published,release,rebuild,stand_in", *(f"c{n},t,holds,not_run,not_run,holds" for n in (1, 2))]
+    (tmp_path / "oaks/claims.csv").write_text("\n".join([*lines, "c3,t,holds,not_run,undecidable,no_numbers"]) + "\n")
+    assert list(told_findings(tmp_path, ["oaks", "not_written_yet"])) == [
+        "findings of oaks on small stand-ins: holds 2, no numbers 1"
+    ]
 
 
 @pytest.mark.parametrize(("value", "text"), [(4.21, "4.2 s"), (192.0, "3 min 12 s"), (18_420.0, "5 h 7 min")])

@@ -142,7 +142,7 @@ def test_a_paper_is_checked_with_its_published_numbers(paper: str, tmp_path: Pat
                 for told in (folder, claims):
                     with pytest.raises(UpkeepError, match=problem) as caught:
                         validate_path(told)
-                    assert str(caught.value.where).startswith(f"{claims}: ")
+                    assert str(caught.value.where).startswith(f"{claims}:")
         claims.write_text(text)
     assert len(changed) == 3
     for name in ("tables.yaml", "figures.yaml"):

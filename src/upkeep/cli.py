@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from upkeep.commands import datasets, developing, jobs, questions, results, suite
 from upkeep.errors import UpkeepError
@@ -22,7 +25,7 @@ def main() -> None:
     if arguments.run is developing.test:
         arguments.rest = rest
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         with followed():
             code = arguments.run(arguments)
@@ -42,9 +45,22 @@ def main() -> None:
     sys.exit(code)
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse's, which says what is nearest to a word or an option that there is not."""
+
+    def error(self, message: str) -> NoReturn:
+        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            word, known = wrong[1], re.findall(r"[\w-]+", wrong[2])
+        else:
+            wrong = re.search(r"unrecognized arguments: (-[^\s=]*)", message)
+            word, known = wrong[1] if wrong else "", [name for name in self._option_string_actions if wrong]
+        close = difflib.get_close_matches(word, known)
+        super().error(f"{message}\n  remedy:   did you mean {' or '.join(close)}?" if close else message)
+
+
 @functools.cache
 def _parser(root: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="upkeep", description="Do language models keep up with changing knowledge? Every baseline of five papers."
     )
     parser.add_argument("--root", type=Path, default=Path(root), help=argparse.SUPPRESS)
@@ -53,7 +69,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=run, parser=sub)
         return sub
 
     run = command("run", suite.run, "run a suite: set-up, cells, scores, tables, report")

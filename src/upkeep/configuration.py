@@ -10,7 +10,7 @@ import msgspec
 
 from upkeep.contract import Config
 from upkeep.errors import UpkeepError
-from upkeep.yaml_files import convert, load, read_yaml
+from upkeep.yaml_files import convert, load, mended, read_yaml
 
 
 def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str]) -> Config:
@@ -32,7 +32,10 @@ def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str])
     try:
         return msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise UpkeepError(str(error), where="UPKEEP_... in the environment", found=overrides) from None
+        name = str(error).rpartition("`$.")[2].rstrip("`")
+        told = f"UPKEEP_{name.upper()} in the environment" if name in overrides else "the configuration"
+        given = chosen.get(name, overrides.get(name))
+        raise UpkeepError(str(error), where=told, found=given, remedy=mended(str(error), Config)) from None
 
 
 def _given(path: Path) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -108,6 +109,20 @@ def kind_of(error: BaseException) -> Kind:
             return "machine"
         case _:
             return "other"
+
+
+def raised_in(log: str, place: str) -> str | None:
+    """What a log tells of Python code that ended by an exception, as `FILE:LINE: EXCEPTION`; None where it does not end
+    so, or none of the code is a user's.
+
+    Args:
+        place: the folder of a user's code, as it ends the path of a file.
+    """
+    frames = re.findall(rf'File "[^"\n]*?({re.escape(place)}/[^"\n]+)", line (\d+)', log)
+    last = log.rstrip().rpartition("\n")[2]
+    if not frames or not re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Warning)\b", last):
+        return None
+    return f"{frames[-1][0]}:{frames[-1][1]}: {last}"
 
 
 def raised_at(error: BaseException, start: Path) -> str | None:

@@ -77,6 +77,7 @@ def torn(line: bytes) -> Refused:
 def excerpt(value: object) -> str:
     """A value for a message: its beginning, with everything that is not printable escaped."""
     text = ascii(value[:100] if isinstance(value, str | bytes) else value)
+    text = text[1:] if isinstance(value, bytes) else text
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -154,7 +155,7 @@ def _value(line: bytes, place: str) -> str:
                 raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(index)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError):
         pass  # further on the line is no JSON, or the place has no name; then the innermost readable part is shown
-    return excerpt(bytes(raw).strip())[1:]
+    return excerpt(bytes(raw).strip())
 
 
 def _malformed(error: Exception, line: bytes) -> Refused:

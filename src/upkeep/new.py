@@ -223,7 +223,8 @@ def add_model(root: Path, place: str, gpus: int) -> Path:
             where=place,
             expected="a folder of weights, ORG/NAME or ORG/NAME@REVISION of a hub, or the URL of a server",
         )
-    head = {"label": Path(place.partition("@")[0]).name, "summary": f"The model at {place}."}
+    named = fields["endpoint"]["model"] if "endpoint" in fields else place.partition("@")[0]
+    head = {"label": Path(named).name, "summary": f"The model at {place}."}
     sampling = {"temperature": 0.0, "max_tokens": 256}
     text = yaml.safe_dump(head | fields | {"sampling": sampling}, sort_keys=False, allow_unicode=True)
     card.parent.mkdir(parents=True, exist_ok=True)

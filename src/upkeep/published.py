@@ -99,6 +99,12 @@ def predictions(catalog: Catalog, cell: Cell) -> Iterator[Prediction]:
             yield decoder.decode(line)
 
 
+def told(manifest: Manifest) -> str:
+    """How many predictions a cell has, in words."""
+    failed = f", {manifest.failed:,} of them failed" if manifest.failed else ""
+    return f"{manifest.predictions:,} predictions{failed}"
+
+
 def require_fresh(catalog: Catalog, job: Job) -> None:
     """Refuse a job whose dataset or trained model was made of something else than what is there now.
 

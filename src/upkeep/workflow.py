@@ -17,6 +17,7 @@ import msgspec
 
 from upkeep import identity, inputs, weights
 from upkeep.batches import Batch, batches
+from upkeep.beforehand import remarks, require_cells
 from upkeep.catalog import Catalog
 from upkeep.contract import Cluster, Resources
 from upkeep.errors import UpkeepError
@@ -72,12 +73,15 @@ class Workflow:
         a cluster do not.
 
         Raises:
-            UpkeepError: another run is at work on the same results.
+            UpkeepError: another run is at work on the same results; or the suite has no cells.
         """
         if lifeline.HEAD in os.environ:
             lifeline.follow(signal.SIGKILL)
-        elif self.cluster is None and not slurm.in_job():
-            self._held.enter_context(lifeline.leading(Layout(self.catalog.results).run))
+        elif not slurm.in_job():
+            if self.cluster is None:
+                self._held.enter_context(lifeline.leading(Layout(self.catalog.results).run))
+            for line in remarks(self.catalog, self.name, require_cells(self.catalog, self.name)):
+                print(f"warning: {line}", file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------ files
 

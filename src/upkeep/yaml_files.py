@@ -95,11 +95,28 @@ def convert(value: Any, kind: type[T], where: Path | str, *, expected: str, stri
         return msgspec.convert(value, kind, strict=strict, builtin_types=(datetime, date))
     except msgspec.ValidationError as error:
         problem = short(printable(str(error)))
-        raise UpkeepError(problem, where=where, expected=expected, remedy=_mended(str(error), kind)) from None
+        raise UpkeepError(problem, where=where, expected=expected, remedy=mended(str(error), kind)) from None
 
 
-def _mended(problem: str, kind: type[Any]) -> str:
+_WRITTEN = {
+    "array": "a list, as [one, another]",
+    "bool": "true or false, without quotes",
+    "float": "a number, without quotes",
+    "int": "a whole number, without quotes",
+    "object": "a mapping, as {name: value}",
+    "str": "text, in quotes where it looks like something else",
+}
+"""How what msgspec expects is written."""
+
+
+def mended(problem: str, kind: type[Any]) -> str:
     """What to do about what msgspec has found."""
+    if lacking := re.search(r"missing required field `(.*?)`", problem):
+        return f"add `{lacking[1]}`"
+    if value := re.search(r"Invalid enum value '(.*?)'", problem):
+        words = _words(msgspec.inspect.type_info(kind))
+        if close := difflib.get_close_matches(value[1], words, n=3):
+            return f"did you mean {' or '.join(close)}?"
     if name := re.search(r"unknown field `(.*?)`", problem):
         known = _fields(msgspec.inspect.type_info(kind))
         if close := difflib.get_close_matches(name[1], known, n=3):
@@ -107,12 +124,25 @@ def _mended(problem: str, kind: type[Any]) -> str:
         return f"remove it; the fields here and below are {', '.join(sorted(known))}"
     if re.search(r"Expected `str`, got `(date|datetime|int|float|bool)", problem):
         return "put it in quotes"
+    if (wanted := re.match(r"Expected `(\w+)[^`]*`, got", problem)) and wanted[1] in _WRITTEN:
+        return f"write {_WRITTEN[wanted[1]]}"
     return "mend this field"
 
 
 def _fields(kind: Any) -> set[str]:
     """The names of a record's fields, and of those within it."""
-    found: set[str] = set()
+    structs = (one for one in _types(kind) if isinstance(one, msgspec.inspect.StructType))
+    return {field.encode_name for one in structs for field in one.fields}
+
+
+def _words(kind: Any) -> set[str]:
+    """The words that fields of a record, or of those within it, are chosen from."""
+    literals = (one for one in _types(kind) if isinstance(one, msgspec.inspect.LiteralType))
+    return {word for one in literals for word in one.values if isinstance(word, str)}
+
+
+def _types(kind: Any) -> Iterator[Any]:
+    """A type and all within it, each record once."""
     waiting, known = [kind], set()
     while waiting:
         one = waiting.pop()
@@ -120,11 +150,10 @@ def _fields(kind: Any) -> set[str]:
             if one.cls in known:
                 continue
             known.add(one.cls)
-            found |= {field.encode_name for field in one.fields}
             waiting += [field.type for field in one.fields]
         waiting += [inner for name in ("types", "item_types") for inner in getattr(one, name, ())]
         waiting += [getattr(one, name) for name in ("item_type", "key_type", "value_type") if hasattr(one, name)]
-    return found
+        yield one
 
 
 def load(path: Path, limits: Limits = CARD, *, plain: bool = False, expected: str = "a YAML file") -> Any:
@@ -184,7 +213,7 @@ def _text(path: Path, limits: Limits, expected: str) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        _refuse(path, line, "not UTF-8", expected="UTF-8", found=repr(content[error.start : error.start + 8]))
+        _refuse(path, line, "not UTF-8", expected="UTF-8", found=repr(content[error.start : error.start + 8])[1:])
     if found := _CONTROL.search(text):
         _refuse_control(path, text.count("\n", 0, found.start()) + 1, found[0])
     if len(directives := list(re.finditer(r"^%", text, re.MULTILINE))) > MAX_DIRECTIVES:

@@ -23,6 +23,7 @@ import msgspec
 
 from upkeep.contract import FaultKind, FaultPolicy
 from upkeep.errors import UpkeepError
+from upkeep.lines import excerpt
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class Faults:
                 problem,
                 where=where,
                 expected=_EXPECTED[kind],
-                found=found,
+                found=excerpt(found) if isinstance(found, bytes) else found,
                 remedy=f"mend it, or set `faults: {{{kind}: skip}}` in {self._decided_in} to leave such items out",
             )
         self.counts[kind] += 1
@@ -99,7 +100,12 @@ def open_packed(path: Path) -> IO[bytes]:
     try:
         return cast("IO[bytes]", openers.get(path.suffix, open)(path, "rb"))
     except FileNotFoundError:
-        raise UpkeepError("file not found", where=path) from None
+        raise UpkeepError(
+            "file not found",
+            where=path,
+            expected="a file that the dataset is built from",
+            remedy="put it there, or mend its name under `options:` of dataset.yaml or `data:` of your configuration",
+        ) from None
     except OSError as error:
         raise UpkeepError(f"cannot be opened: {error.strerror}", where=path) from None
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of
 from upkeep.commands.datasets import build
+from upkeep.commands.results import tell_remarks
 from upkeep.errors import UpkeepError
 from upkeep.model_cards import RECIPE
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import Manifest
-    from upkeep.jobs import Job
+    from upkeep.jobs import Cell, Job
 
 
 MOSTLY_FAILED = 3
@@ -34,11 +36,31 @@ def cell(arguments: argparse.Namespace) -> int:
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
     catalog.suite(catalog.config.suite)  # whose seed and trials it has: refused before anything is made for it
+    tell_remarks(catalog, catalog.config.suite, [cell])
     _prepare(catalog, cell)
     with continued(traces(catalog, cell)):
         manifest = run_cell(catalog, cell, force=arguments.force)
-    print(f"{cell}: {manifest.probes} probes, {manifest.outcomes}")
+    for line in _ended(catalog, cell, manifest):
+        print(line)
     return failures(catalog, [manifest])
+
+
+def _ended(catalog: Catalog, cell: Cell, manifest: Manifest) -> Iterator[str]:
+    """What a cell came to, where it lies, and what shows it."""
+    from upkeep.grading.graded import graded
+    from upkeep.grading.key import read_key
+    from upkeep.published import folder_of, told
+
+    yield f"{cell}: {told(manifest)}"
+    if not catalog.method(cell.method).measures:
+        rows = graded(catalog, cell, manifest, read_key(catalog, cell.dataset).after(manifest.cutoff)).rows
+        right = rows["right"].sum()
+        yield f"  {right:,} of {len(rows):,} right by the answer key ({right / max(1, len(rows)):.1%})"
+    yield f"  {os.path.relpath(folder_of(catalog, cell))}"
+    if catalog.dataset(cell.dataset).paper not in catalog.papers:
+        yield f"  in no table, for {cell.dataset} is of no paper: a suite with this cell (`./upkeep new suite NAME`)"
+        yield "  has its score on the terminal and in the overview of its report"
+    yield f"next: ./upkeep show {cell}"
 
 
 def _prepare(catalog: Catalog, job: Job) -> None:
@@ -48,13 +70,18 @@ def _prepare(catalog: Catalog, job: Job) -> None:
     from upkeep.execution.supervise import run_cell
     from upkeep.jobs import Cell
     from upkeep.layout import Layout
+    from upkeep.machine.gpus import require_gpus
 
     layout = Layout(catalog.results)
+    asked = list(catalog.asked(job).values())
+    models = asked if isinstance(job, Cell) or job.model == "none" else [job.model, *asked]
+    for model in models:  # before anything is built or downloaded for a model that cannot run here
+        if catalog.made_by(model, job.dataset) is None and not layout.weights_record(model).exists():
+            require_gpus(catalog.spec(model).gpus, f"the model {model!r}")
     if not (layout.dataset(job.dataset) / "card.json").exists():
         print(f"dataset {job.dataset}: it is built first", flush=True)
         build(catalog, job.dataset)
-    asked = list(catalog.asked(job).values())
-    for model in asked if isinstance(job, Cell) or job.model == "none" else [job.model, *asked]:
+    for model in models:
         if (training := catalog.made_by(model, job.dataset)) is not None:
             if not (layout.trained(training) / "manifest.json").exists():
                 print(f"training {training}: it is done first", flush=True)
@@ -137,6 +164,9 @@ def model(arguments: argparse.Namespace) -> int:
     if arguments.what == "train":
         return _training(catalog, arguments.name, arguments.force)
     found = fetch(catalog, arguments.name)
+    if catalog.model(arguments.name).source == "endpoint":
+        print(f"{arguments.name}: behind an endpoint, so there is nothing to fetch; ./upkeep doctor looks for its key")
+        return 0
     print(f"{arguments.name}: {found.path or 'in the image'} (sha256 {found.sha256})")
     return 0
 

@@ -11,7 +11,9 @@ from upkeep.commands.arguments import catalog_of
 from upkeep.errors import unknown
 
 if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
     from upkeep.grading.scores import Scores
+    from upkeep.jobs import Cell
     from upkeep.report.edits import Edit
 
 
@@ -68,6 +70,14 @@ def tell_refused(scores: Scores) -> None:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         suite = scores.basis.suite
         print(f"no scores of {names[0]}{more}: {reason} (./upkeep score {suite} says where)", file=sys.stderr)
+
+
+def tell_remarks(catalog: Catalog, suite: str, cells: Iterable[Cell]) -> None:
+    """Say what would surprise of cells that are about to be asked."""
+    from upkeep.beforehand import remarks
+
+    for line in remarks(catalog, suite, cells):
+        print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 def tell_alike(scores: Scores) -> None:

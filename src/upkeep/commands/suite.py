@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of, chosen_by
 from upkeep.commands.jobs import failures
-from upkeep.commands.results import tell_alike, tell_edits, tell_refused
+from upkeep.commands.results import tell_alike, tell_edits, tell_refused, tell_remarks
 from upkeep.errors import UpkeepError
 from upkeep.machine.lifeline import await_orphans, leading
 
@@ -41,18 +41,20 @@ def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Names
 def run(arguments: argparse.Namespace) -> int:
     """A suite through Snakemake; where cells failed, the tables of the others all the same."""
     from upkeep.batches import batches
+    from upkeep.beforehand import require_cells
     from upkeep.execution.detection import detect
     from upkeep.grading.scores import read_scores, score_suite
     from upkeep.judges import judges_of
     from upkeep.layout import Layout
     from upkeep.machine.gpus import require_gpus
     from upkeep.report.edits import edited
-    from upkeep.report.page import render, summary
+    from upkeep.report.page import render
+    from upkeep.report.terminal import summary, told_findings
 
     catalog = catalog_of(arguments)
     name = arguments.suite or catalog.config.suite
     suite = catalog.suite(name)
-    cells = catalog.cells(suite)
+    cells = require_cells(catalog, name)
     models = {cell.model for cell in cells if cell.model != "none"} | set(judges_of(catalog, suite))
     needed = max((catalog.spec(model).gpus for model in models), default=0)
     require_gpus(0 if arguments.dry_run else needed, f"suite {name}")
@@ -60,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"suite {name}: {len(cells)} cells. {suite.summary}", flush=True)
     print(f"runtime: {runtime.describe()}", flush=True)
     _tell_judges(catalog, suite)
+    tell_remarks(catalog, name, cells)
     begin = time.monotonic()
     before = _stamp(Layout(catalog.results).report)
     again: list[str] = []
@@ -89,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
         scores = read_scores(catalog, name)
         if _stamp(Layout(catalog.results).report) == before:
             print("nothing to do: every cell is complete and up to date")
-    print(summary(scores.own))
+    counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
+    print(summary(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()}))
+    if told := list(told_findings(Layout(catalog.results).tables, suite.papers)):
+        print("", *told, sep="\n")
     if finished == 0:
         tell_refused(scores)
     tell_alike(scores)
@@ -99,8 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         missing = sum(standing.manifest is None for standing in scores.basis.cells.values())
         failed = f"{missing} of {len(cells)} cells are not complete" if missing else "the workflow ended with an error"
         print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
-    counted = (found.manifest for found in scores.basis.cells.values() if found.manifest)
-    return finished or failures(catalog, counted) or (1 if scores.unscored else 0)
+    return finished or failures(catalog, counted.values()) or (1 if scores.unscored else 0)
 
 
 def _tell_judges(catalog: Catalog, suite: Suite) -> None:
@@ -146,6 +151,7 @@ def refresh(arguments: argparse.Namespace) -> int:
     rest = ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"]
     if code := _snakemake(arguments, rest, runtime):
         return code
+    tell_remarks(catalog, name, catalog.cells(catalog.suite(name)))
     found = refresh(catalog_of(arguments), name)
     print(found.summary())
     return 1 if found.failed else 0

@@ -17,6 +17,7 @@ from upkeep.files import digest
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.machine.lifeline import stoppable
+from upkeep.published import told
 
 
 def run_batch(
@@ -45,7 +46,7 @@ def run_batch(
         for job in batch.cells:
             try:
                 manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)
-                print(f"{job}: {manifests[job].outcomes}", flush=True)
+                print(f"{job}: {told(manifests[job])}", flush=True)
             except UpkeepError as error:
                 failed[job] = error
                 print(f"{job}: failed\n{error}", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ from upkeep.contract import (
 from upkeep.contract import (
     Job as JobRecord,
 )
-from upkeep.errors import UpkeepError, kind_of
+from upkeep.errors import UpkeepError, kind_of, raised_in
 from upkeep.execution import attempts, reports
 from upkeep.execution.collected import Collected
 from upkeep.execution.detection import detect
@@ -260,7 +260,9 @@ class SupervisedJob(ABC):
         return log.with_name(f"{log.stem}.container.log")
 
     def ended(self, status: int) -> str:
-        return f"{self.runtime.explain(status, self.resources, self._handle.starved)}\n{self._handle.tail(15)}".rstrip()
+        raised = raised_in(self._handle.tail(100), f"methods/{self.job.method}")
+        told = raised or self._handle.tail(15)
+        return f"{self.runtime.explain(status, self.resources, self._handle.starved)}\n{told}".rstrip()
 
     def say(self, collected: Collected[Any] | None, message: str = "") -> None:
         done, total = (collected.count, collected.scope.size) if collected is not None else (0, 0)

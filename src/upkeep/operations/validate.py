@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ from upkeep.record_files import check_file
 
 R = TypeVar("R", bound=Record)
 JUDGES, TABLES, FIGURES, METRICS = "judges.yaml", "tables.yaml", "figures.yaml", "metrics.py"
+CHECKED = "predictions (.jsonl), manifest.json, card.json, cell.json, a YAML card, or a folder with one of them"
 _PAPER = ("suite.yaml", TABLES, "claims/*.yaml", JUDGES, METRICS, "prompts/*.yaml")
 
 
@@ -36,6 +39,14 @@ def validate_path(path: Path, results: Path | None = None) -> str:
         UpkeepError: for the first thing that is wrong.
     """
     path = path.absolute()
+    if not os.path.lexists(path):
+        near = difflib.get_close_matches(path.name, os.listdir(path.parent) if path.parent.is_dir() else [])  # noqa: PTH208
+        raise UpkeepError(
+            "no such file or folder",
+            where=path,
+            expected=CHECKED,
+            remedy=f"did you mean {path.with_name(near[0])}?" if near else "give the path of one that there is",
+        )
     if (path / TABLES).exists():
         return "\n".join(validate_path(file, results) for files in _PAPER for file in sorted(path.glob(files)))
     if path.is_dir():
@@ -43,7 +54,10 @@ def validate_path(path: Path, results: Path | None = None) -> str:
             if (path / name).exists():
                 return check(path / name, results)
         raise UpkeepError(
-            "nothing that can be checked in this folder", where=path, expected=f"one of {', '.join(_FOLDERS)}"
+            "nothing that can be checked in this folder",
+            where=path,
+            expected=f"one of {', '.join(_FOLDERS)}",
+            remedy="give the path of a folder that holds one, or of a file",
         )
     if known := _FOLDERS.get(path.name) or _NAMES.get(path.name):
         return known(path, results)
@@ -52,9 +66,7 @@ def validate_path(path: Path, results: Path | None = None) -> str:
     if path.suffix == ".jsonl":
         return _check_predictions(path, results)
     raise UpkeepError(
-        "do not know how to check this" if path.exists() else "no such file or folder",
-        where=path,
-        expected="predictions (.jsonl), manifest.json, card.json, cell.json, a YAML card, or a folder with one of them",
+        "do not know how to check this", where=path, expected=CHECKED, remedy="give the path of one of these"
     )
 
 

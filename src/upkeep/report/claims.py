@@ -150,10 +150,14 @@ def _by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
 
 
-def _place(folder: Path, claim: Claim) -> str:
-    """Where a claim stands, for messages."""
-    files = (file for file in sorted((folder / FOLDER).glob("*.yaml")) if claim in claims_in(file))
-    return f"{next(files, folder / FOLDER)}: {claim.id}"
+def place(folder: Path, claim: Claim) -> str:
+    """Where a paper's claim stands, for messages: file, line and id."""
+    of_it = re.compile(rf"[\s{{-]*id:\s*[\"']?{re.escape(claim.id)}[\"']?\s*(,|$)")
+    for file in sorted((folder / FOLDER).glob("*.yaml")):
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
+            if of_it.match(line):
+                return f"{file}:{number}: {claim.id}"
+    return f"{folder / FOLDER}: {claim.id}"
 
 
 def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
@@ -169,10 +173,7 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
             for check in claim.checks:
                 if check.tables not in views:
                     views[check.tables] = stack.enter_context(View(printed(folder, check.tables)))
-                try:
-                    sides = views[check.tables].sides(check.query, claim.id)
-                except UpkeepError as error:
-                    raise error.at(_place(folder, claim)) from None
+                sides = views[check.tables].sides(check.query, place(folder, claim))
                 cases.append([Case(name, *both, check.satisfied(*both)) for name, both in sides.items()])
             held = [
                 sum(case.holds for case in rows) >= check.wanted(len(rows)) if rows else None
@@ -203,7 +204,7 @@ def check_published(file: Path) -> list[Claim]:
             if expected != found:
                 raise UpkeepError(
                     f"the published numbers give {what} than the claim says",
-                    where=f"{file}: {claim.id}",
+                    where=place(file.parents[1], claim),
                     expected=expected,
                     found=found,
                     remedy="mend `query`, or `rows` and `published` (papers/FORMAT.md, Claims)",

@@ -33,13 +33,13 @@ def edited(catalog: Catalog, suite: str) -> list[Edit]:
     """The edits among what a suite's report is made from: its file, its papers' tables, figures, claims,
     numbers, prompts.
 
-    The file of a suite of one's own was never shipped, so it is no edit.
+    The file of a suite of one's own was never shipped, so it is no edit; no more is a paper of one's own.
     """
     root = catalog.root
     shipped = _shipped(root / SUMS)
     if shipped is None:
         return [Edit(str(SUMS), "unreadable")]
-    places = [f"papers/{paper}/" for paper in catalog.suite(suite).papers]
+    places = [f"papers/{paper}/" for paper in catalog.suite(suite).papers if not is_own(catalog, paper)]
     file = str(catalog.suites[suite].relative_to(root))
     there = {file}
     for place in places:
@@ -48,6 +48,12 @@ def edited(catalog: Catalog, suite: str) -> list[Edit]:
     wanted -= {file} - shipped.keys()
     found = (Edit(name, how) for name in sorted(wanted) if (how := _how(root / name, shipped.get(name))))
     return list(found)
+
+
+def is_own(catalog: Catalog, paper: str) -> bool:
+    """Whether a paper is one of the user's own: none of its files was shipped."""
+    shipped = _shipped(catalog.root / SUMS)
+    return shipped is not None and not any(name.startswith(f"papers/{paper}/") for name in shipped)
 
 
 def files_of(paper: Path) -> list[Path]:

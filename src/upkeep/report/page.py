@@ -1,9 +1,8 @@
-"""The report: one self-contained HTML page, and the short summary for the terminal."""
+"""The report: one self-contained HTML page."""
 
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import os
 from collections import Counter
@@ -191,6 +190,9 @@ def _paper(
         plates.append(Plate(figure, *(_inline(svg) if svg else "" for svg in svgs)))
     if plates:
         drawn.keep()
+    drawn_models = {one.id: one.models for one in spec.figures}
+    findings = verdicts.findings(folder, scores, suite_scores.resamples, spec.judge, drawn_models)
+    written.write_findings(findings, layout.tables / paper)
     return Paper(
         id=paper,
         label=spec.label,
@@ -199,9 +201,7 @@ def _paper(
         figures=plates,
         asked=words,
         elsewhere=elsewhere,
-        findings=verdicts.findings(
-            folder, scores, suite_scores.resamples, spec.judge, {one.id: one.models for one in spec.figures}
-        ),
+        findings=findings,
     )
 
 
@@ -280,36 +280,6 @@ def overview(scores: pl.DataFrame) -> Overview:
         place = datasets.index(row["dataset_id"])
         places[place] = places[place] or row
     return Overview(datasets, [(*key, places) for key, places in rows.items()])
-
-
-def summary(scores: pl.DataFrame) -> str:
-    """Accuracy (%) of methods by dataset with the 95% half-width, as text for the terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    view = overview(scores)
-    if not view.rows:
-        return "no scores"
-    table = Table(box=SIMPLE_HEAD, title="Accuracy (%), 95% interval clustered by question", title_justify="left")
-    for heading in ("method", "setting", "model"):
-        table.add_column(heading, no_wrap=True)
-    for dataset in view.datasets:
-        table.add_column(dataset, justify="right", no_wrap=True)
-    for method, setting, model, places in view.rows:
-        texts = []
-        for row in places:
-            if row is None:
-                texts.append("–")
-            else:
-                half = "" if row["low"] is None else f" ±{(row['high'] - row['low']) / 2:4.1f}"
-                failed = f" ({row['failed']:,} failed)" if row["failed"] else ""
-                texts.append(f"{row['value']:.1f}{half}{failed}")
-        table.add_row(method, setting, model, *texts)
-    console = Console(file=io.StringIO(), width=200, color_system=None, force_terminal=False)
-    console.print(table)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
 
 # ---------------------------------------------------------------- what ran

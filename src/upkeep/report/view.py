@@ -12,6 +12,7 @@ import polars as pl
 
 from upkeep.errors import UpkeepError
 from upkeep.grading.resampling import Floats
+from upkeep.text import printable, short
 
 COLUMNS = ("label", "model", "method", "supervision", "setting", "dataset", "subset", "metric", "value", "unit")
 """Columns of the view `scores` that the queries see: texts, but for `value`, and `setting`, a map."""
@@ -143,7 +144,10 @@ class View:
             cursor = self._connection.execute(query)
             return [column[0] for column in cursor.description or []], cursor.fetchall()
         except duckdb.Error as error:
-            raise UpkeepError(f"the query of a check fails: {error}", where=where) from None
+            raise UpkeepError(
+                "the query of a check fails", where=where, expected="one SELECT of DuckDB over `scores`",
+                found=short(printable(str(error)).partition("\n")[0]), remedy="mend its `query` (papers/FORMAT.md)",
+            ) from None  # fmt: skip
 
 
 def _cases(names: list[str], rows: list[tuple[object, ...]], where: str) -> Sides:

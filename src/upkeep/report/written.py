@@ -14,8 +14,12 @@ from upkeep.grading.settings import printed
 from upkeep.report.latex import to_latex
 from upkeep.report.parts import LEGEND, OURS, Part, ours, papers
 from upkeep.report.tables import Table
+from upkeep.report.verdicts import Finding
 
 ELSEWHERE = "other_scores.csv"
+FINDINGS = "claims.csv"
+ON = ("release", "rebuild", "stand_in")
+"""What a finding is judged on, each apart."""
 
 
 def to_markdown(table: Table, asked: str = "") -> str:
@@ -84,3 +88,14 @@ def write_elsewhere(scores: pl.DataFrame, placed: Collection[int], folder: Path)
     file = left.drop("place", "table").with_columns(pl.Series("setting", settings, dtype=pl.String)).write_csv()
     write_atomically(folder / ELSEWHERE, file.encode())
     return len(left)
+
+
+def write_findings(findings: Iterable[Finding], folder: Path) -> None:
+    """Write what came of each claim of a paper: one line a claim, with its outcome on each of ON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["claim", "where", "published", *ON])
+    for one in findings:
+        own = (getattr(one.own, name).outcome for name in ON)
+        writer.writerow([one.claim.id, one.claim.where, one.published.outcome, *own])
+    write_atomically(folder / FINDINGS, out.getvalue().encode())

@@ -84,9 +84,9 @@ def build(context: Context) -> Built:
     documents, questions = (context.where.parent / name for name in (options.documents, options.questions))
     taught = None if options.pairs is None else context.where.parent / options.pairs
     if not (streams := _streams(documents, context.faults)):
-        raise UpkeepError("no document in the file", where=documents, expected="at least one")
+        raise _nothing("document", documents)
     if not (items := list(_items(questions, streams, context.faults))):
-        raise UpkeepError("no question in the file", where=questions, expected="at least one")
+        raise _nothing("question", questions)
     tables = assembling.collect(list(streams.values()), assembling.unlabelled(items, options.seed), measure)
     return Built(
         *tables,
@@ -97,6 +97,15 @@ def build(context: Context) -> Built:
         statistics=assembling.common_statistics(tables),
         inputs=context.inputs([documents, questions, *([] if taught is None else [taught])]),
         seed=options.seed,
+    )
+
+
+def _nothing(what: str, path: Path) -> UpkeepError:
+    return UpkeepError(
+        f"no {what} in the file",
+        where=path,
+        expected="at least one",
+        remedy=f"write a {what} a line into it (docs/add-a-dataset.md)",
     )
 
 

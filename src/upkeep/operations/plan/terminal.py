@@ -121,5 +121,7 @@ def _below(plan: Plan) -> list[str]:
 def _disk_text(disk: Disk) -> str:
     from rich.filesize import decimal
 
+    if disk.count and disk.unknown == disk.count:
+        return f"{disk.count} {disk.what} of unknown size"
     more = f" and {disk.unknown} of unknown size" if disk.unknown else ""
     return f"{disk.count} {disk.what} {decimal(int(disk.bytes))}{more}"

@@ -9,6 +9,9 @@ from functools import cached_property
 
 from upkeep.machine.ask import ask
 
+NO_SLURM = ("is not on the PATH", "Could not establish a configuration source")
+"""What is said where there is no SLURM: neither its commands, nor, where these are installed, a cluster of theirs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -41,12 +44,12 @@ class Queue:
     jobs: Sequence[Waiting] = ()
     problem: str | None = None
     there: bool = True
-    """Whether this machine has SLURM's commands."""
+    """Whether this machine is one of a cluster's."""
 
     @classmethod
     def ask(cls) -> Queue:
         answer = _squeue("--user", getpass.getuser())
-        if answer.problem and answer.problem.endswith("is not on the PATH"):
+        if answer.problem and answer.problem.endswith(NO_SLURM):
             return cls(there=False)
         return answer
 
