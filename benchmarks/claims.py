@@ -1,7 +1,8 @@
 """What it takes to check papers' claims with uncertainty: `python benchmarks/claims.py [--papers oaks evowiki]`.
 
 The papers' published numbers are taken for scores of a full run on the papers' own data, each with the spread of a few
-hundred questions; so every claim has all of its cases, and is judged on 1,000 resamples. Prints a Markdown table.
+hundred questions; so every claim has all of its cases, and is judged on 500 resamples, either side
+taken for lower and for higher. Prints a Markdown table.
 """
 
 from __future__ import annotations

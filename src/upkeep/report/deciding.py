@@ -8,7 +8,8 @@ that takes more: one question is added on which the case is wrong, as `grading.r
 is taken for lower and for higher than it was seen, and p is the largest of these four (`weaker`). Where the left side
 is to be above, and sides rise with their scores, that is the one with the left side lower, the right one higher. Scores
 that are subtracted on one side are both lower or both higher there, so a difference is better written on two sides. How
-often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py.
+often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py. What is no ratio of
+counts has no question added, and is called so more often than that where there are few.
 
 Verdicts and the intervals of the report are made of the same questions, and differ in three things. A 95% interval
 leaves 2.5% on either side, a verdict 5% on the side that is against the finding. Intervals of ratios are by formula and
