@@ -116,6 +116,13 @@ def test_every_score_is_that_of_a_second_computation(seed: int) -> None:
     assert found == pytest.approx(by_hand(whole_month))
 
 
+def test_a_control_has_no_score_of_table_10_which_prints_none_of_it() -> None:
+    changing = graded(world(random.Random(1), "2099-01-01"))
+    control = changing.with_columns(slice_change=pl.col("slice_format") + "_static")
+    has = [any("context" in subset for subset in FAMILY.measure(frame, 0)["subset"]) for frame in (changing, control)]
+    assert has == [True, False]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_three_rates_sum_to_100_and_pairs_are_no_easier_than_their_questions(seed: int) -> None:
     rng = random.Random(seed)

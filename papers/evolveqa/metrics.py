@@ -90,8 +90,9 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
             parts.append(_moved(counts, HINTS[str(hints)]))
             continue
         parts.append(counts)
-        is_in_table_10 = (pl.col("subset") == "open_ended") & (pl.col("metric") == "accuracy")
-        parts.append(_moved(counts.filter(is_in_table_10), NO_HINTS))
+        if not rows["slice_change"].str.ends_with("_static").any():  # of no control
+            is_in_table_10 = (pl.col("subset") == "open_ended") & (pl.col("metric") == "accuracy")
+            parts.append(_moved(counts.filter(is_in_table_10), NO_HINTS))
     return as_counts(*parts)
 
 
