@@ -61,6 +61,8 @@ def _write(node: SyntaxTreeNode, written: Written) -> None:
     for child in node.children:
         if child.type == "code_inline":
             written.code(child.content)
+        elif child.type == "em" and len(child.children) == 1:
+            written.stressed(child.children[0].content)
         elif child.type == "text":
             written.text(child.content)
         elif child.type in ("softbreak", "hardbreak"):

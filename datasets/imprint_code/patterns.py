@@ -48,7 +48,12 @@ _BE = r"(?:was|were|is|are|has been|have been|has also been|can be)(?: now| also
 _ADDED = r"(?:added|introduced|implemented|exposed|(?:made )?available|made public|created|provided|defined|new)"
 _ADD = r"(?:add(?:s|ed)?|introduc(?:es?|ed)|expos(?:es?|ed)|implement(?:s|ed)?|creat(?:es?|ed)|provid(?:es?|ed))"
 _GAINED = r"(?:has|have|gained|has gained|have gained|got|acquired|have acquired|was given|have been given)"
-_START = r"^(?:also |we(?:'ve|\u2019ve| have)? (?:also )?|additionally,? |furthermore,? |users can now use )?"
+_START = (
+    r"^(?:(?:with|in|for) [^,.;:]{1,60}, ?)?(?:also |we(?:'ve|\u2019ve| have)? (?:also )?|additionally,? |"
+    r"furthermore,? |users can now use )?"
+)
+
+_NO_NEWS = "support|improvement|fix|option|parameter|argument|keyword|mode"
 
 # ---------------------------------------------------------------- callables
 
@@ -60,9 +65,11 @@ ANNOUNCED = _compiled(
     rf"{_START}the new {_LIST}(?= \w+s\b)",
     rf"^{_LIST} (?:{NOUN} )?(?:have |has )?(?:been )?{_ADDED}(?=[.,;]|\Z)",
     rf"\b(?:using|use) (?:the )?new {_LIST}(?=[.,;]|\Z)",
-    rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS} {_BE} {_ADDED}\b",
+    rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS}(?:, which [^.;]{{,120}},)? {_BE} {_ADDED}\b",
+    rf"\((?P<list>{MARK})\) {_BE} {_ADDED}\b",
+    rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b).* {_BE} added in (?P<list>{MARK})(?=[.,;]|\Z)",
     rf", (?:the )?(?:new )?{_NOUN} {_ITEMS} {_BE} {_ADDED}\b",
-    rf"\b{_ADDED}\b[^.;:{_ANY}]* as (?:the )?(?:new )?(?P<list>{MARK})(?=[\s.,;]|\Z)",
+    rf"\b{_ADDED}\b[^.;:{_ANY}]*(?<!such) as (?:the )?(?:new )?(?P<list>{MARK})(?=[\s.,;]|\Z)",
     rf"\bnew\b.* (?:is|are) (?:now )?available (?:through|via|as) (?:the )?(?:new )?{_LIST} {_NOUN}\b",
     rf"\b(?:gained|new|additional) (?:[\w-]+ )*{_NOUN}(?: for [\w -]+)?: {_LIST}(?=\.| \(|\Z)",
     rf"^{_LIST} (?:is|are) (?:an? )?new (?:[\w-]+ ){{0,3}}{_NOUN}\b",
@@ -77,7 +84,9 @@ INSIDE = re.compile(
     re.IGNORECASE,
 )
 DOES = re.compile(
-    rf"^{_LIST} (?:adds?|computes?|implements?|performs?|evaluates?|calculates?|represents?|provides?) ", re.IGNORECASE
+    rf"^{_LIST} (?:adds?|computes?|implements?|performs?|evaluates?|calculates?|represents?|provides?"
+    r"|allows you to|lets you) ",
+    re.IGNORECASE,
 )
 """`T computes ...`: tells what something new does, where nothing says that it was there before."""
 ENTRY = re.compile(
@@ -88,19 +97,22 @@ ENTRY = re.compile(
 """An entry of a list that is introduced as one of new things."""
 HAS_METHOD = _compiled(
     rf"{_IN_LIST}(?: class(?:es)?| objects?| instances?| distributions?| widgets?)?(?: now)?"
-    rf" (?:{_GAINED}|supports?|exposes?)(?: now)? {_A}{_FREE}"
-    rf"(?P<list>\(?{_TOKENS}\)?) (?:class)?methods?\b",
+    rf" (?:{_GAINED}|supports?|exposes?|implements?)(?: now)? {_A}{_FREE}"
+    rf"(?P<list>\(?{_TOKENS}\)?) (?:(?!and|or)\w+ )?(?:class)?methods?\b",
     rf"(?P<in>{MARK}) has a new (?:class)?method,? {_LIST}",
+    rf"(?P<in>{MARK}) class (?:now )?(?:has|gained) (?:an? )?(?:new )?{_LIST} function\b",
     rf"(?:{_ADD}|^) ?{_A}{_FREE}{_LIST} (?:class )?methods?\b[^.;{_ANY}]* (?:{_BE} {_ADDED} )?(?:to|for|on)"
     rf" (?:an? |the |all )?(?:class )?{_IN_LIST}",
     rf"{_ADD} {_A}methods? {_LIST} to (?:the )?(?:class )?{_IN_LIST}",
 )
+IS_MODULE = re.compile(rf"({MARK}) {_MODULE}\b|\b{_MODULE},? ({MARK})", re.IGNORECASE)
 METHODS_OF = re.compile(f"methods? of (?:the )?(?P<of>{_TOKENS})", re.IGNORECASE)
 PLACE = re.compile(rf"\b(?:to|in) the (?:new )?{_MODULE} (?P<in>{MARK})", re.IGNORECASE)
 
 NOT_ITSELF = re.compile(
-    rf" ?{_PN}"
-    r"| (?:methods? of|support|mode|backend|values?|engine|features?|format|style|theme|example|tests?|badge)\b",
+    rf" ?(?:(?!and|or|with|for|to|via|using|in|of|as)\w+ )?{_PN}"
+    r"| (?:methods? of|support|mode|backend|values?|engine|features?|format|style|theme|example|tests?|badge"
+    r"|settings?|configurations?|config|markers?|keys?|columns?|environment)\b",
     re.IGNORECASE,
 )
 """What follows a token that is not itself what is announced."""
@@ -123,13 +135,20 @@ PARAMETERS = _compiled(
     rf"{_FOR}{_LIST} {_PN}:? {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
     rf"{_FOR}(?:new )?{_PN},? {_LIST} {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
     rf"(?:(?P<own>{_TOKENS}) methods? of (?:the )?)?{_TO_LIST}(?: (?:functions?|methods?|class))*,?"
-    rf"(?: can)?(?: now)?(?: also)? (?:{_GAINED}|supports?|accepts?|receives?|takes?|offers?|added)"
-    rf"(?: now)? {_FREE}(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS}) (?:\w+ )?{_PN})(?! of type)",
+    rf"(?: can| will)?(?: now)?(?: also| optionally)*"
+    rf" (?:{_GAINED}|supports?|accepts?|recogni[sz]es?|receives?|takes?|offers?|includes?|exposes?|added)"
+    rf"(?: now)? {_FREE}(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS})(?: \([^()]*\))? (?:\w+ )?{_PN})(?! of type)",
+    rf"(?:can|may|possible to)(?: now)? (?:pass|provide|specify) {_FOR}{_FREE}{_LIST} {_PN} {_TO}",
+    rf"\bnew (?:{_LIST} {_PN}|{_PN},? (?P<list2>{_TOKENS})) {_TO}",
+    rf"{_TO_LIST}(?: (?:functions?|methods?|class))*,?(?: can| will)? now(?: also| optionally)*"
+    rf" (?:(?:accept|support)s? passing|accepts?|supports?) (?:an? |the )?(?P<bare>{_TOKENS})(?= (?:to|for)\b|[.;]|\Z)",
     rf"{_TO_LIST} (?:now (?:has|have)|gained|has gained|have gained) {_LIST} support\b",
     rf"the following (?:functions?|methods?) now (?:support|accept) {_PN} {_LIST}: {_TO_LIST}",
     rf"{_TO_LIST} (?:now supports?|now allows?)\b[^.]*\bvia (?:the |an? )?(?:new )?(?:{_PN} )?{_LIST}(?: {_PN})?",
     rf"available via (?:the |an? )?(?:new )?{_PN} {_LIST} {_TO}",
+    rf"^(?:new |the |an? )?{_LIST} {_PN}(?: option| added)* {_TO}(?= (?:functions?|methods?)?\.?\Z|\.?\Z|\. )",
     rf"\bnew {_LIST} {_PN}",
+    rf"^(?:the )?{_PN} {_LIST} {_BE} {_ADDED} (?:to|and|for) [a-z]",
     rf"\bnew {_PN} (?:is|are) {_LIST}",
     rf"(?:several|many|additional)[^.{_ANY}]* functions? now (?:support|accept) (?:an? |the )?{_LIST} {_PN}",
 )
@@ -171,7 +190,26 @@ IN_FIRST = re.compile(rf"^in (?:the )?(?P<in>{MARK})(?: {_MODULE})?,? ", re.IGNO
 """`In T, ...`: the module of a sentence."""
 ADDED_TO = re.compile(rf"^{_LIST} (?:was|were) added to {_TO_LIST}", re.IGNORECASE)
 ALSO_IN = re.compile(rf"^(?:these|they|affected functions) (?:include|are):? {_TO_LIST}", re.IGNORECASE)
+_SORT = r"(?!for|in|of|to|with|and|class)[\w-]+ "
+_MANY = r"(?:methods|functions|classes)\b"
+NAMELY = re.compile(rf" (?:{_SORT})?{_MANY},? (?:including|namely):? (?P<to>{_TOKENS})", re.IGNORECASE)
+SORT_OF = re.compile(rf" (?:(?:for |in )(?:the )?|{_SORT}){_MANY}", re.IGNORECASE)
+"""Behind what seems to have got a parameter: it has some callables that did, which are not named."""
+ALL_OF = re.compile(f" {_MANY}", re.IGNORECASE)
+"""The same behind one name."""
+MEMBERS_OF = re.compile(f"{_MANY} (?:in|of) (?:the )?\\Z", re.IGNORECASE)
+"""The same before a name."""
+"""`Added T to the T sorting methods, including T`: what got it stands behind, if anywhere."""
+OF_LEAD = re.compile(rf"{_START}{_ADD} {_A}{_FREE}{_LIST} (?:\w+ )?{_PN}(?! to\b)", re.IGNORECASE)
+"""`Added T option`, below a lead that names one callable."""
+OF_RESULT = re.compile(
+    r".{0,40}\b(?:to|on|in) (?:the |its |their )?(?:\w+ )?(?:results?|returned|output)\b", re.IGNORECASE
+)
+"""Behind what is added: part of what a callable returns."""
+UNMARKED_PLACE = re.compile(rf"\b(?:to|in) the (?P<in>[a-z]\w*) {_MODULE}\b")
+"""The place of something, in plain words."""
 MANY = re.compile(r"several|many|additional", re.IGNORECASE)
+OF_IT = re.compile(r"(?:the|this) (?:function|method|class) |it ", re.IGNORECASE)
 OF_METHOD = re.compile(f"{MARK} methods? {MARK}", re.IGNORECASE)
 """`T method T`, as in `minimize method BFGS`: an option, no method of a class."""
 
@@ -179,8 +217,8 @@ OF_METHOD = re.compile(f"{MARK} methods? {MARK}", re.IGNORECASE)
 
 SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=[\"'(]?[A-Z{_ANY}])")
 OLD = re.compile(
-    r"\b(?:deprecate[sd]?|removed|renamed|no longer|no effect|(?:may|might|will) now|reverts?|reverted"
-    r"|fix(?:e[sd])?)\b",
+    r"\b(?:(?<!replaces the )deprecate[sd]?|removed|renamed|no longer|no effect|reverts?|reverted|(?<!-)(?:fix|fixes)"
+    r"|(?:may|might|will) now(?! (?:also )?(?:accept|support|take)\b)|(?:is|are|was|were|been) fixed)\b|^fixed\b",
     re.IGNORECASE,
 )
 """Sentences about what was there before."""
@@ -200,6 +238,8 @@ ANOTHERS = frozenset({"np", "numpy", "pd", "pandas", "pl", "polars", "sp", "scip
 """Libraries that notes of others compare with."""
 C_NAME = re.compile(r"(?:Py|NPY_|Npy|npy_)[A-Z]?\w*_\w+\Z")
 """Names of an interface in C."""
+REFERENCE = re.compile(r"^(?:(?:gh-|#)\d+[,\s]*)+:\s+")
+"""A number before what it is about."""
 PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<kind>[A-Za-z]{3,8})(?:\([^)]*\))?!?:\s+")
 """`feat(x): ...`, as commits begin."""
 NEW_PREFIXES = frozenset({"feat", "enh", "new"})
@@ -211,6 +251,7 @@ IS_DISTRIBUTION = re.compile(
     r"(?:an? |the )?"
     r"(?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b|"
     r"distribution (?:as|is implemented as|has been (?:added|implemented) as) T|distributions?, T"
+    r"|distribution \(T\)"
     r"|T,? (?:represents?|implements?|an?|the) (?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b"
 )
 NO_CALLABLE = re.compile(
@@ -218,6 +259,8 @@ NO_CALLABLE = re.compile(
     r"|boolean|slot|toggle",
     re.IGNORECASE,
 )
+
+NO_CALLABLE_NEXT = re.compile(r" (?:class )?(?:attribute|propert|variable|constant|field)", re.IGNORECASE)
 
 # ---------------------------------------------------------------- headings
 
@@ -238,8 +281,9 @@ PLAIN_NAME = re.compile(
     r"(?![\w/-]|\.\w)"
 )
 OWNER = re.compile(
-    r"(?:(?<=\bto )|(?<=\bon )|(?<=\bof )|(?<=\bto a )|(?<=\bto the )|(?<=[a-z]/)|(?<= and ))"
-    r"(?P<name>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?![\w.-])"
+    r"(?:(?<![\w./@-])(?=(?:[a-z]\w*\.)+[A-Z])"
+    r"|(?<=\bto )|(?<=\bon )|(?<=\bof )|(?<=\bto a )|(?<=\bto the )|(?<=[a-z]/)|(?<= and ))"
+    r"(?P<name>(?:[a-z]\w*\.)+[A-Z][a-z]\w+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?![\w.-])"
 )
 FILE_NAME = re.compile(r"e\.g|i\.e|\w+\.(?:py|so|org|com|io|txt|toml|md|rst)")
 PRODUCTS = frozenset(

@@ -98,9 +98,29 @@ _SETTINGS = {
 }
 
 
+_UNDERLINED = re.compile(r"(?m)^(?P<title>[^\s=-].*\n)(?P<line>(?P<mark>[=-])(?P=mark){3,})[ \t]*$")
+
+
+def _ranked(text: str) -> str:
+    """A text whose headings over `=` lie above those over `-`, where the first of these come before, too.
+
+    SciPy's older notes have Highlights over `-` before New features over `=`; docutils would put these into that.
+    """
+    heads = [head for head in _UNDERLINED.finditer(text) if not re.search(r"={4,}[ \t]*\n\Z", text[: head.start()])]
+    first = next((head.start() for head in heads if head["mark"] == "="), None)
+    if first is None or not any(head["mark"] == "-" for head in heads if head.start() > first):
+        return text
+    for head in heads:
+        if head.start() < first:
+            start, end = head.span("line")
+            text = text[:start] + "=" * (end - start) + text[end:]
+    return text
+
+
 def read(text: str) -> list[Block]:
     """The blocks of notes in reStructuredText, in order. Files that a note wants to include are not read."""
     _register(text)
+    text = _ranked(text)
     document = publish_doctree(text, settings_overrides=_SETTINGS)
     return list(_section(document, ()))
 
@@ -154,6 +174,8 @@ def _write(node: nodes.Element, written: Written) -> None:
         if isinstance(child, nodes.literal | nodes.title_reference):
             role = child.get("role", "")
             written.code(child.astext(), role if role in _CALLABLE_ROLES else "")
+        elif isinstance(child, nodes.emphasis):
+            written.stressed(child.astext())
         elif isinstance(child, nodes.Text):
             written.text(child.astext())
         elif isinstance(child, nodes.Element) and not isinstance(child, nodes.system_message | nodes.target):
