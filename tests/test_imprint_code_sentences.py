@@ -62,6 +62,22 @@ def of_bullet(folder: Path, bullet: str) -> set[str]:
         ("- #11387: Added ``lib.stats.trim`` for ends.", ["function lib.stats.trim"]),
         ("- Added a hook, which is called by nodes, such as ``lib.Session``.", []),
         ("- New functions ``one`` and ``two`` were added to the polynomial package.", []),
+        ("- ``FirstError`` and ``LastError`` are now exposed in ``lib.errors``.",
+         ["class lib.errors.FirstError", "class lib.errors.LastError"]),
+        ("- A new method, ``coba``, has been added to ``lib.stats.minimize``.", []),
+        ("- A new optimizer, ``lib.stats.direct`` (of rectangles), was added.", ["function lib.stats.direct"]),
+        ("- Add a handler type alias ``lib.types.Handler``.", []),
+        ("- Implemented ``read_on`` in ``StreamReader``", ["method lib.stats.StreamReader.read_on"]),
+        ("- Added ``read_on`` in ``StreamReader``", []),
+        ("- Added ``base`` parameter to the constructor of ``Session``.", ["parameter lib.stats.Session.base"]),
+        ("- Add method argument to ``Session.connect``.", ["parameter lib.stats.Session.connect.method"]),
+        ("- Add missing argument to ``Session.connect``.", []),
+        ("- Exported ``Moved`` which catches moves.", ["class lib.stats.Moved"]),
+        ("- ``Curve`` subclasses have a new method ``bend`` which bends.", ["method lib.stats.Curve.bend"]),
+        ("- There is an alternative output method `Curve.to_text`.", ["method lib.stats.Curve.to_text"]),
+        ("- Add ``send_it`` function to serve a file.", ["function lib.stats.send_it"]),
+        ("- Add ``send_it`` function to the tests.", []),
+        ("- Add ``MarkedSafe`` as a dependency.", []),
     ],
 )  # fmt: skip
 def test_what_a_sentence_adds(bullet: str, expected: list[str], tmp_path: Path) -> None:
@@ -111,3 +127,11 @@ def test_headings_over_a_double_line_stand_above_those_over_a_single_one(tmp_pat
     text = "New features\n============\n\n``lib.odr`` news\n----------------\n\n``lib.odr.fit`` was added.\n"
     old = "\nDeprecated\n==========\n\n``lib.io`` things\n-----------------\n\n``lib.io.load`` was added.\n"
     assert said(tmp_path, f"{title}{text}{old}") == {"function lib.odr.fit"}
+
+
+@pytest.mark.parametrize("headed", ["", "### Changes\n\n"])
+def test_a_release_without_a_part_for_what_is_new_is_read_whole(headed: str, tmp_path: Path) -> None:
+    text = f"## 1.1.0 - 2031-05-08\n\n{headed}- Add `lib.mend`.\n- Fix `lib.sew`.\n"
+    assert said(tmp_path, text, "CHANGELOG.md") == {"function lib.mend"}
+    parted = f"{text}\n### Added\n\n- Add `lib.patch`.\n"
+    assert said(tmp_path, parted, "CHANGELOG.md") == {"function lib.patch"}

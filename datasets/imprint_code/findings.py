@@ -39,6 +39,12 @@ def is_new_part(block: Block) -> bool:
     return inside
 
 
+def is_plain_part(block: Block) -> bool:
+    """Whether a block stands below no heading, or below Changes: where a release has no part for what is new, all of
+    its notes are read."""
+    return all(_heading(title) == "changes" for title in block.titles)
+
+
 # ---------------------------------------------------------------- reading
 
 
@@ -54,8 +60,9 @@ class Findings:
 
     def read(self, library: str, version: str, blocks: Sequence[Block], names: Names) -> None:
         """Read one release's notes; those of a library are read in the order of its releases."""
+        plain = not any(map(is_new_part, blocks))
         for block in blocks:
-            if is_new_part(block):
+            if is_new_part(block) or (plain and is_plain_part(block)):
                 self.candidates += 1
                 for feature in Reader(library, version, block, names, self.left_out).features():
                     self._take(feature, names)

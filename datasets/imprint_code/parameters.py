@@ -125,7 +125,7 @@ class ParameterReader:
 
     def _is_argument(self, mark: str) -> bool:
         """Whether a name that nothing calls an argument looks like one."""
-        return bool(re.fullmatch(r"[a-z]+_\w+=?|\w+=|kwargs", self.phrase.token(mark).text))
+        return bool(re.fullmatch(r"[a-z]+_\w+|\w+=.*|kwargs", self.phrase.token(mark).text))
 
     def _parents(self, groups: Mapping[str, str | None], taken: Sequence[str]) -> list[str]:
         """The callables that got the parameters `taken`: those that the pattern found, else the first of the block."""

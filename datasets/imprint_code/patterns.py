@@ -46,7 +46,10 @@ _FREE = r"(?:(?!(?:values?|for|of|use|with|via|from|to|on|in|support|as)\b)[\w'-
 _A = r"(?:an? |the |two |three |several |both )?(?:new )?"
 _BE = r"(?:was|were|is|are|has been|have been|has also been|can be)(?: now| also)*"
 _ADDED = r"(?:added|introduced|implemented|exposed|(?:made )?available|made public|created|provided|defined|new)"
-_ADD = r"(?:add(?:s|ed)?|introduc(?:es?|ed)|expos(?:es?|ed)|implement(?:s|ed)?|creat(?:es?|ed)|provid(?:es?|ed))"
+_ADD = (
+    r"(?:add(?:s|ed)?|introduc(?:es?|ed)|expos(?:es?|ed)|implement(?:s|ed)?|creat(?:es?|ed)|provid(?:es?|ed)"
+    r"|export(?:s|ed)?)"
+)
 _GAINED = r"(?:has|have|gained|has gained|have gained|got|acquired|have acquired|was given|have been given)"
 _START = (
     r"^(?:(?:with|in|for) [^,.;:]{1,60}, ?)?(?:also |we(?:'ve|\u2019ve| have)? (?:also )?|additionally,? |"
@@ -66,6 +69,8 @@ ANNOUNCED = _compiled(
     rf"^{_LIST} (?:{NOUN} )?(?:have |has )?(?:been )?{_ADDED}(?=[.,;]|\Z)",
     rf"\b(?:using|use) (?:the )?new {_LIST}(?=[.,;]|\Z)",
     rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS}(?:, which [^.;]{{,120}},)? {_BE} {_ADDED}\b",
+    rf"^{_LIST} implementation(?=[.,;(]|\Z)",
+    rf"\bthere is (?:now |also )*an? (?:new|alternative|additional) (?:[\w-]+ ){{0,3}}{_NOUN},? {_LIST}",
     rf"\((?P<list>{MARK})\) {_BE} {_ADDED}\b",
     rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b).* {_BE} added in (?P<list>{MARK})(?=[.,;]|\Z)",
     rf", (?:the )?(?:new )?{_NOUN} {_ITEMS} {_BE} {_ADDED}\b",
@@ -99,7 +104,7 @@ HAS_METHOD = _compiled(
     rf"{_IN_LIST}(?: class(?:es)?| objects?| instances?| distributions?| widgets?)?(?: now)?"
     rf" (?:{_GAINED}|supports?|exposes?|implements?)(?: now)? {_A}{_FREE}"
     rf"(?P<list>\(?{_TOKENS}\)?) (?:(?!and|or)\w+ )?(?:class)?methods?\b",
-    rf"(?P<in>{MARK}) has a new (?:class)?method,? {_LIST}",
+    rf"(?P<in>{MARK})(?: (?:sub)?class(?:es)?)? (?:has|have) (?:an? )?new (?:class)?methods?,? {_LIST}",
     rf"(?P<in>{MARK}) class (?:now )?(?:has|gained) (?:an? )?(?:new )?{_LIST} function\b",
     rf"(?:{_ADD}|^) ?{_A}{_FREE}{_LIST} (?:class )?methods?\b[^.;{_ANY}]* (?:{_BE} {_ADDED} )?(?:to|for|on)"
     rf" (?:an? |the |all )?(?:class )?{_IN_LIST}",
@@ -107,16 +112,25 @@ HAS_METHOD = _compiled(
 )
 IS_MODULE = re.compile(rf"({MARK}) {_MODULE}\b|\b{_MODULE},? ({MARK})", re.IGNORECASE)
 METHODS_OF = re.compile(f"methods? of (?:the )?(?P<of>{_TOKENS})", re.IGNORECASE)
+EXPOSED_IN = re.compile(
+    rf"{_BE} (?:added|exposed|available|importable)(?: publicly)? (?:to|in|from|under) (?:the )?(?P<in>{MARK})"
+    r"(?=[\s.,;]|\Z)",
+    re.IGNORECASE,
+)
 PLACE = re.compile(rf"\b(?:to|in) the (?:new )?{_MODULE} (?P<in>{MARK})", re.IGNORECASE)
 
 NOT_ITSELF = re.compile(
     rf" ?(?:(?!and|or|with|for|to|via|using|in|of|as)\w+ )?{_PN}"
     r"| (?:methods? of|support|mode|backend|values?|engine|features?|format|style|theme|example|tests?|badge"
-    r"|settings?|configurations?|config|markers?|keys?|columns?|environment)\b",
+    r"|settings?|configurations?|config|markers?|keys?|columns?|environment|mechanism|headers?"
+    r"|as an? (?:[\w-]+ ){0,3}(?:dependency|requirement|default|extra))\b",
     re.IGNORECASE,
 )
 """What follows a token that is not itself what is announced."""
 AS_METHOD = re.compile(r" as (?:an? )?[\w ]*\bmethods?\b")
+CALLED = re.compile(r" (?:function|class|decorator|context manager)(?:s|es)?[ ,]", re.IGNORECASE)
+TO_DO = re.compile(r" to (?!the |an? |all |both |each |every |our |its )[a-z]+ ")
+IN_WHAT = re.compile(f" in (?:the )?(?P<in>{MARK})", re.IGNORECASE)
 PART = re.compile(rf"(?: (?!using\b|for\b)[a-z]+){{1,3}} (?:to|for|in|of) (?:the )?{MARK}")
 """`Added T filter to T`: part of something else."""
 TO_WHAT = re.compile(rf" to (?:the )?{_TO_LIST}(?=[\s.,;]|\Z)")
@@ -125,7 +139,8 @@ TO_WHAT = re.compile(rf" to (?:the )?{_TO_LIST}(?=[\s.,;]|\Z)")
 
 _TO = (
     r"(?:to|for|in|by|on|of):? (?:(?:the|all|both|following|functions?|methods?|classes)[ :]+)*:?\s*"
-    rf"{_TO_LIST}(?: (?P<methods>methods)(?: of (?P<of>{_TOKENS}))?)?"
+    rf"(?:(?:the )?(?:constructor|initiali[sz]er|signature) of (?:the )?)?{_TO_LIST}"
+    rf"(?: (?P<methods>methods)(?: of (?P<of>{_TOKENS}))?)?"
 )
 _FOR = r"(?:support for )?(?:an? |the )?"
 PARAMETERS = _compiled(
@@ -255,7 +270,7 @@ IS_DISTRIBUTION = re.compile(
     r"|T,? (?:represents?|implements?|an?|the) (?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b"
 )
 NO_CALLABLE = re.compile(
-    r"attribute|propert|module|package|namespace|variable|constant|backend|warning|dtype alias|field|var\b|vars\b"
+    r"attribute|propert|module|package|namespace|variable|constant|backend|warning|\balias|field|var\b|vars\b"
     r"|boolean|slot|toggle",
     re.IGNORECASE,
 )
@@ -284,6 +299,12 @@ OWNER = re.compile(
     r"(?:(?<![\w./@-])(?=(?:[a-z]\w*\.)+[A-Z])"
     r"|(?<=\bto )|(?<=\bon )|(?<=\bof )|(?<=\bto a )|(?<=\bto the )|(?<=[a-z]/)|(?<= and ))"
     r"(?P<name>(?:[a-z]\w*\.)+[A-Z][a-z]\w+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?![\w.-])"
+)
+PLAIN_PARAMETER = re.compile(
+    r"^add(?:s|ed)? (?:an? |the )?(?:new |optional )*"
+    r"(?!(?:keyword|named|positional|missing|extra|type|command|line|build)\b)"
+    rf"(?P<name>[a-z][a-z0-9_]*) (?={_PN} (?:to|for) (?:the )?{MARK})",
+    re.IGNORECASE,
 )
 FILE_NAME = re.compile(r"e\.g|i\.e|\w+\.(?:py|so|org|com|io|txt|toml|md|rst)")
 PRODUCTS = frozenset(

@@ -19,12 +19,18 @@ from .paths import CAMEL, DOTTED, VALUES, clean
 
 _KIND_WORDS: tuple[tuple[Kind, str], ...] = (
     (METHOD, "method"),
-    (CLASS, "class|type|exception|error|enum|optimizer|sampler|manager"),
+    (CLASS, "class|type|exception|error|enum"),
     (FUNCTION, "function|routine|decorator|ufunc|constructor|operator"),
 )
+_MADE = "optimizer|sampler|manager"
+"""What is a class in CamelCase, else a function."""
 _ANOTHERS = patterns.ANOTHERS | sys.stdlib_module_names
 LONGEST = 5000
 """Characters of a sentence that is read: notes have none that is longer."""
+
+
+def _marks(found: re.Match[str]) -> list[str]:
+    return re.findall(MARK, found["list"])
 
 
 class Reader(ParameterReader):
@@ -93,6 +99,12 @@ class Reader(ParameterReader):
     def _callables(self, sentence: str, first: bool) -> None:
         place = patterns.PLACE.search(sentence)
         container = self.names.resolve(self.phrase.token(place["in"]).text, self.module) if place else None
+        if exposed := patterns.EXPOSED_IN.search(sentence):
+            full = self.names.full(self.phrase.token(exposed["in"]).text)
+            name = clean(self.phrase.token(re.findall(MARK, sentence)[0]).text).rpartition(".")[2]
+            if full is not None and full.islower() and (full in self.names.modules or CAMEL.match(name)):
+                container = full
+                self.used.add(exposed["in"])
         for pattern in (patterns.ADD, *patterns.ANNOUNCED):
             for match in pattern.finditer(sentence):
                 after = sentence[match.end("list") :]
@@ -127,8 +139,17 @@ class Reader(ParameterReader):
             return True
         if all("." in self.phrase.token(mark).text for mark in marks):
             return False
+        if (inside := patterns.IN_WHAT.match(after)) and len(marks) == 1:
+            owner = self.names.resolve(self.phrase.token(inside["in"]).text, self.module)
+            if owner is not None and self._is_class(owner):
+                if self.phrase.marked.lower().startswith("implement"):
+                    self._callable(marks[0], METHOD, owner, marks)
+                self.used.update(marks)
+                return True
         if to := patterns.TO_WHAT.match(after):
             self._add_parameters(marks, self._parents(to.groupdict(), marks), False)
+        if re.search(patterns.CALLED, listed + " ") and re.match(patterns.TO_DO, after):
+            return False  # `add T function to do`
         if re.match(r" to\b", after):
             self.used.update(marks)
             return True
@@ -142,6 +163,9 @@ class Reader(ParameterReader):
         before = patterns.NOUN_BEFORE.search(sentence[: found.start("list")])
         last = after[1] if after else next((own for own in reversed(nouns.values()) if own), "")
         noun = noun or (before[1] if before else "")
+        if noun.endswith("alias"):
+            self.used.update(nouns)
+            return
         for mark, own in nouns.items():
             if mark not in self.used:
                 word = own or last or noun
@@ -156,6 +180,8 @@ class Reader(ParameterReader):
         for kind, words in _KIND_WORDS:
             if re.search(words, noun):
                 return kind
+        if re.search(_MADE, noun):
+            return FUNCTION if all(clean(self.phrase.token(mark).text).islower() for mark in _marks(found)) else CLASS
         around = sentence[: found.start("list")][-90:] + "T" + sentence[found.end("list") :][:90]
         named = patterns.IS_DISTRIBUTION.search(around)
         listed = re.search(r"distributions?[.:]?\Z", self.lead.strip()) and self.block.leads
