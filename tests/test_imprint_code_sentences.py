@@ -78,6 +78,24 @@ def of_bullet(folder: Path, bullet: str) -> set[str]:
         ("- Add ``send_it`` function to serve a file.", ["function lib.stats.send_it"]),
         ("- Add ``send_it`` function to the tests.", []),
         ("- Add ``MarkedSafe`` as a dependency.", []),
+        ("- ``lib.quad`` introduces a new optional keyword-only argument, ``args``.", ["parameter lib.quad.args"]),
+        ("- ``lib.mean`` now supports fast execution with the ``engine`` keyword.", ["parameter lib.mean.engine"]),
+        ("- Added optional parameters ``rate`` and ``factor`` for adaptive steps in ``hopping``.",
+         ["parameter lib.stats.hopping.rate", "parameter lib.stats.hopping.factor"]),
+        ("- Added ``rank`` function to ``Rolling`` and ``Expanding``.",
+         ["method lib.stats.Rolling.rank", "method lib.stats.Expanding.rank"]),
+        ("- A new method ``of_cubic`` in ``Spline`` class converts.", ["method lib.stats.Spline.of_cubic"]),
+        ("- The masked versions of ``skew`` now also have a ``side`` parameter.", []),
+        ("- Styling of indexes has been added, with ``Styler.index`` and ``Styler.format``.",
+         ["method lib.stats.Styler.index", "method lib.stats.Styler.format"]),
+        ("- Plots are now available with the ``Frame.old`` method.", []),
+        ("- The new method ``Styler.hide`` deprecates ``Styler.hide_index``.", ["method lib.stats.Styler.hide"]),
+        ("- The keyword ``level`` has been added to ``Styler.hide`` (and to the deprecated ``Styler.hide_index``).",
+         ["parameter lib.stats.Styler.hide.level"]),
+        ("- Add ``lib.stats.kulc`` in favour of ``lib.stats.kuls`` which will be deprecated.",
+         ["function lib.stats.kulc"]),
+        ("- Add ``analog`` argument, default ``False``, to ``zpk``.", ["parameter lib.stats.zpk.analog"]),
+        ("- Add ``lib.stats.pager``, a ``less`` option of sorts, for output.", ["function lib.stats.pager"]),
     ],
 )  # fmt: skip
 def test_what_a_sentence_adds(bullet: str, expected: list[str], tmp_path: Path) -> None:
@@ -85,6 +103,11 @@ def test_what_a_sentence_adds(bullet: str, expected: list[str], tmp_path: Path) 
         assert said(tmp_path, f"New features\n============\n\n{bullet}\n") == set(expected)
     else:
         assert of_bullet(tmp_path, bullet) == set(expected)
+
+
+def test_roles_in_markdown_are_read_as_in_restructuredtext(tmp_path: Path) -> None:
+    text = "### Added\n- Add {func}`mend`. {issue}`12`\n- Add `edge` parameter to {class}`Patch`.\n"
+    assert said(tmp_path, text, "2.0.md") == {"function lib.mend", "parameter lib.Patch.edge"}
 
 
 def test_an_option_below_a_lead_that_names_one_callable_belongs_to_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 # ---------------------------------------------------------------- words
 
-_AND = r"(?:\s*,\s*(?:(?:and|or|as well as)\s+)?|\s+(?:and|or|as well as)\s+|\s*[/&+]\s*)(?:(?:the|an?|both)\s+)?"
+_AND = r"(?:\s*,?\s+(?:and|or|as well as)\s+(?:(?:the|an?|both)\s+)?|\s*[,/&+]\s*)"
 _TOKENS = f"{MARK}(?:{_AND}{MARK})*"
 _MODULE = r"(?:namespace|module|sub-?module|package|sub-?package)"
 NOUN = (
@@ -74,13 +74,16 @@ ANNOUNCED = _compiled(
     rf"\((?P<list>{MARK})\) {_BE} {_ADDED}\b",
     rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b).* {_BE} added in (?P<list>{MARK})(?=[.,;]|\Z)",
     rf", (?:the )?(?:new )?{_NOUN} {_ITEMS} {_BE} {_ADDED}\b",
-    rf"\b{_ADDED}\b[^.;:{_ANY}]*(?<!such) as (?:the )?(?:new )?(?P<list>{MARK})(?=[\s.,;]|\Z)",
+    rf"\b{_ADDED}\b[^.;:{_ANY}]*(?<!such) as (?:the )?(?:new )?{_LIST}(?=[\s.,;]|\Z)",
     rf"\bnew\b.* (?:is|are) (?:now )?available (?:through|via|as) (?:the )?(?:new )?{_LIST} {_NOUN}\b",
     rf"\b(?:gained|new|additional) (?:[\w-]+ )*{_NOUN}(?: for [\w -]+)?: {_LIST}(?=\.| \(|\Z)",
     rf"^{_LIST} (?:is|are) (?:an? )?new (?:[\w-]+ ){{0,3}}{_NOUN}\b",
     rf"\b(?:additional|new|further) (?:[\w-]+ )*{_NOUN} (?:now )?(?:include|comprise|are):? {_LIST}",
 )
 """Other sentences that announce callables wherever they stand."""
+ADDED_WITH = re.compile(rf"{_BE} (?:added|introduced|implemented),? with (?:the )?(?:new )?{_LIST}", re.IGNORECASE)
+"""What was added, with the callables that do it; these are written with what they are in."""
+ARGUMENT_BEFORE = re.compile(rf"\b{_PN},? \Z", re.IGNORECASE)
 NOUN_BEFORE = re.compile(rf"\b({NOUN})[,:]? (?:called |named )?\Z", re.IGNORECASE)
 AND_ALSO = re.compile(rf" and (?P<list>{MARK}) for (?:the )?\w+", re.IGNORECASE)
 """Behind `added T for this`: `and T for that`."""
@@ -105,6 +108,8 @@ HAS_METHOD = _compiled(
     rf" (?:{_GAINED}|supports?|exposes?|implements?)(?: now)? {_A}{_FREE}"
     rf"(?P<list>\(?{_TOKENS}\)?) (?:(?!and|or)\w+ )?(?:class)?methods?\b",
     rf"(?P<in>{MARK})(?: (?:sub)?class(?:es)?)? (?:has|have) (?:an? )?new (?:class)?methods?,? {_LIST}",
+    rf"\bnew (?:class)?methods?,? {_LIST} (?:in|of|on|for|to) (?:the )?(?:class )?{_IN_LIST}",
+    rf"{_ADD} (?:an? |the )?(?:new )?{_LIST} functions? to {_IN_LIST}",
     rf"(?P<in>{MARK}) class (?:now )?(?:has|gained) (?:an? )?(?:new )?{_LIST} function\b",
     rf"(?:{_ADD}|^) ?{_A}{_FREE}{_LIST} (?:class )?methods?\b[^.;{_ANY}]* (?:{_BE} {_ADDED} )?(?:to|for|on)"
     rf" (?:an? |the |all )?(?:class )?{_IN_LIST}",
@@ -151,8 +156,11 @@ PARAMETERS = _compiled(
     rf"{_FOR}(?:new )?{_PN},? {_LIST} {_BE} (?:{_ADDED}|supported|accepted) {_TO}",
     rf"(?:(?P<own>{_TOKENS}) methods? of (?:the )?)?{_TO_LIST}(?: (?:functions?|methods?|class))*,?"
     rf"(?: can| will)?(?: now)?(?: also| optionally)*"
-    rf" (?:{_GAINED}|supports?|accepts?|recogni[sz]es?|receives?|takes?|offers?|includes?|exposes?|added)"
+    rf" (?:{_GAINED}|supports?|accepts?|recogni[sz]es?|receives?|takes?|offers?|includes?|exposes?|introduces?|added)"
     rf"(?: now)? {_FREE}(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS})(?: \([^()]*\))? (?:\w+ )?{_PN})(?! of type)",
+    rf"{_TO_LIST} now supports?\b[^.]* with the {_LIST} (?:keyword|argument|parameter)\b",
+    rf"^new {_PN},? {_LIST} added {_TO}",
+    rf"{_START}{_ADD} {_FOR}{_FREE}{_PN},? {_LIST} for (?:[\w-]+ )+in (?:the )?{_TO_LIST}",
     rf"(?:can|may|possible to)(?: now)? (?:pass|provide|specify) {_FOR}{_FREE}{_LIST} {_PN} {_TO}",
     rf"\bnew (?:{_LIST} {_PN}|{_PN},? (?P<list2>{_TOKENS})) {_TO}",
     rf"{_TO_LIST}(?: (?:functions?|methods?|class))*,?(?: can| will)? now(?: also| optionally)*"
@@ -212,14 +220,12 @@ SORT_OF = re.compile(rf" (?:(?:for |in )(?:the )?|{_SORT}){_MANY}", re.IGNORECAS
 """Behind what seems to have got a parameter: it has some callables that did, which are not named."""
 ALL_OF = re.compile(f" {_MANY}", re.IGNORECASE)
 """The same behind one name."""
-MEMBERS_OF = re.compile(f"{_MANY} (?:in|of) (?:the )?\\Z", re.IGNORECASE)
+MEMBERS_OF = re.compile(rf"(?:{_MANY} (?:in|of)|\b(?:version|variant|counterpart)s? of) (?:the )?\Z", re.IGNORECASE)
 """The same before a name."""
 """`Added T to the T sorting methods, including T`: what got it stands behind, if anywhere."""
 OF_LEAD = re.compile(rf"{_START}{_ADD} {_A}{_FREE}{_LIST} (?:\w+ )?{_PN}(?! to\b)", re.IGNORECASE)
 """`Added T option`, below a lead that names one callable."""
-OF_RESULT = re.compile(
-    r".{0,40}\b(?:to|on|in) (?:the |its |their )?(?:\w+ )?(?:results?|returned|output)\b", re.IGNORECASE
-)
+OF_RESULT = re.compile(r".{0,40}\b(?:to|on|in) (?:the |its |their )?(?:\w+ )?(?:results?|returned)\b", re.IGNORECASE)
 """Behind what is added: part of what a callable returns."""
 UNMARKED_PLACE = re.compile(rf"\b(?:to|in) the (?P<in>[a-z]\w*) {_MODULE}\b")
 """The place of something, in plain words."""
@@ -231,6 +237,12 @@ OF_METHOD = re.compile(f"{MARK} methods? {MARK}", re.IGNORECASE)
 # ---------------------------------------------------------------- sentences
 
 SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=[\"'(]?[A-Z{_ANY}])")
+ASIDE = re.compile(
+    rf" ?\([^()]*\bdeprecated\b[^()]*\)|, \(?default(?:s to)? {MARK}[,)]"
+    rf"|(?<={MARK}) (?:in favou?r of|deprecates|supersedes|replaces) .*",
+    re.IGNORECASE,
+)
+"""What a sentence says beside, of older things or of values."""
 OLD = re.compile(
     r"\b(?:(?<!replaces the )deprecate[sd]?|removed|renamed|no longer|no effect|reverts?|reverted|(?<!-)(?:fix|fixes)"
     r"|(?:may|might|will) now(?! (?:also )?(?:accept|support|take)\b)|(?:is|are|was|were|been) fixed)\b|^fixed\b",

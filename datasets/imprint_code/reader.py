@@ -43,7 +43,8 @@ class Reader(ParameterReader):
                 return iter(())
             if prefix["kind"].lower() in patterns.NEW_PREFIXES:
                 marked = marked[prefix.end() :]
-        sentences = [s for s in patterns.SENTENCE.split(marked) if re.search(MARK, s) and len(s) <= LONGEST]
+        whole = (patterns.ASIDE.sub("", s) for s in patterns.SENTENCE.split(marked))
+        sentences = [s for s in whole if re.search(MARK, s) and len(s) <= LONGEST]
         self._listed_parameters(sentences)
         for named in (True, False):  # where the sentence says to what, before where only the block does
             for place, sentence in enumerate(sentences):
@@ -108,6 +109,8 @@ class Reader(ParameterReader):
         for pattern in (patterns.ADD, *patterns.ANNOUNCED):
             for match in pattern.finditer(sentence):
                 after = sentence[match.end("list") :]
+                if patterns.ARGUMENT_BEFORE.search(sentence[: match.start("list")]):
+                    continue
                 if patterns.OF_RESULT.match(after):
                     self.used.update(re.findall(MARK, match["list"]))
                 if patterns.NOT_ITSELF.match(after) or patterns.AS_METHOD.match(sentence, match.end()):
@@ -117,6 +120,10 @@ class Reader(ParameterReader):
                 self._list(sentence, match, match.groupdict().get("noun") or "", container)
                 if pattern is patterns.ADD and (also := patterns.AND_ALSO.search(sentence, match.end())):
                     self._list(sentence, also, "", container)
+        if (beside := patterns.ADDED_WITH.search(sentence)) and all(
+            "." in clean(self.phrase.token(mark).text) for mark in _marks(beside)
+        ):
+            self._list(sentence, beside, "", None)
         if inner := patterns.INSIDE.search(sentence):
             inside = self.names.resolve(self.phrase.token(inner["in"]).text, self.module, new=True)
             self._list(sentence, inner, "", inside)
@@ -146,7 +153,9 @@ class Reader(ParameterReader):
                     self._callable(marks[0], METHOD, owner, marks)
                 self.used.update(marks)
                 return True
-        if to := patterns.TO_WHAT.match(after):
+        if re.search(patterns.CALLED, listed + " "):
+            pass
+        elif to := patterns.TO_WHAT.match(after):
             self._add_parameters(marks, self._parents(to.groupdict(), marks), False)
         if re.search(patterns.CALLED, listed + " ") and re.match(patterns.TO_DO, after):
             return False  # `add T function to do`
