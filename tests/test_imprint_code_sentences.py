@@ -94,6 +94,14 @@ def of_bullet(folder: Path, bullet: str) -> set[str]:
          ["parameter lib.stats.Styler.hide.level"]),
         ("- Add ``lib.stats.kulc`` in favour of ``lib.stats.kuls`` which will be deprecated.",
          ["function lib.stats.kulc"]),
+        ("- ``halt`` was added as a ``kind`` in ``lib.stats.shgo``.", []),
+        ("- ``halt`` and ``stop`` were added as ``init`` methods in ``lib.stats.evolve``.", []),
+        ("- ``Frame.between`` can now accept ``left`` or ``right`` as arguments to ``inclusive``.", []),
+        ("- An option, ``runs``, has been added in ``lib.stats.ttest``.", ["parameter lib.stats.ttest.runs"]),
+        ("- The two-sample version is implemented in ``lib.stats.two``.", ["function lib.stats.two"]),
+        ("- A masked form is now available as ``lib.stats.masked``.", ["function lib.stats.masked"]),
+        ("- The range distribution was added in ``lib.stats.range_``.", ["distribution lib.stats.range_"]),
+        ("- Add class method ``of_rows`` to ``Frame``.", ["method lib.stats.Frame.of_rows"]),
         ("- Add ``analog`` argument, default ``False``, to ``zpk``.", ["parameter lib.stats.zpk.analog"]),
         ("- Add ``lib.stats.pager``, a ``less`` option of sorts, for output.", ["function lib.stats.pager"]),
     ],
@@ -158,3 +166,16 @@ def test_a_release_without_a_part_for_what_is_new_is_read_whole(headed: str, tmp
     assert said(tmp_path, text, "CHANGELOG.md") == {"function lib.mend"}
     parted = f"{text}\n### Added\n\n- Add `lib.patch`.\n"
     assert said(tmp_path, parted, "CHANGELOG.md") == {"function lib.patch"}
+
+
+def test_a_label_before_an_entry_says_more_than_headings(tmp_path: Path) -> None:
+    entries = "- |Feature| ``lib.fit.mend`` was added.\n- |Fix| ``lib.fit.sew`` was added.\n"
+    text = f"Version 2\n=========\n\n``lib.fit``\n-----------\n\n{entries}"
+    assert said(tmp_path, text) == {"function lib.fit.mend"}
+
+
+def test_what_is_listed_below_the_heading_of_a_new_module_is_new(tmp_path: Path) -> None:
+    heading = "New `lib.qmc` module"
+    lists = "Base samplers are:\n\n- `lib.qmc.Halt`: a sequence.\n\nHelpers are:\n\n- `lib.qmc.scale`: scales.\n"
+    text = f"New features\n============\n\n{heading}\n{'-' * len(heading)}\n\n{lists}"
+    assert said(tmp_path, text) == {"class lib.qmc.Halt", "function lib.qmc.scale"}

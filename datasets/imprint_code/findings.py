@@ -26,8 +26,11 @@ def _heading(title: Phrase) -> str:
 def is_new_part(block: Block) -> bool:
     """Whether headings lead to the part of the notes that tells of new features.
 
-    A short line with a colon before a list is as good as a heading.
+    A short line with a colon before a list is as good as a heading, a label before an entry better.
     """
+    entry = (block.leads or (block.phrase,))[0]
+    if block.bullet and (label := patterns.LABEL.match(entry.marked)):
+        return label["label"].lower() in patterns.NEW_LABELS
     inside = False
     heads = [lead for lead in block.leads[:1] if lead.marked.endswith(":") and lead.marked.count(" ") < _SHORT]
     for title in (*block.titles, *heads):

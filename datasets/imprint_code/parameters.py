@@ -42,8 +42,13 @@ class ParameterReader:
         lead = self.block.leads[-1] if self.block.leads else None
         title = self.block.titles[-1] if self.block.titles else Phrase()
         self.lead = lead.marked if lead else title.marked
+        if len(self.block.leads) > 1 or (lead and patterns.LABEL.match(lead.marked)):
+            self.lead = patterns.SENTENCE.split(self.lead)[-1]  # of a bullet, what introduces its list
+        new_module = any(patterns.NEW_MODULE.search(one.marked) for one in self.block.titles)
         self.listed = (
-            self.block.bullet and bool(patterns.NEWS.search(self.lead)) and not patterns.BETTER.search(self.lead)
+            self.block.bullet
+            and (new_module or bool(patterns.NEWS.search(self.lead)))
+            and not patterns.BETTER.search(self.lead)
         )
         self.better = bool(patterns.BETTER.search(self.lead)) and lead is not None
         self.above = [with_plain_names(one) for one in self.block.leads[::-1]]

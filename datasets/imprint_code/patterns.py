@@ -72,6 +72,8 @@ ANNOUNCED = _compiled(
     rf"^{_LIST} implementation(?=[.,;(]|\Z)",
     rf"\bthere is (?:now |also )*an? (?:new|alternative|additional) (?:[\w-]+ ){{0,3}}{_NOUN},? {_LIST}",
     rf"\((?P<list>{MARK})\) {_BE} {_ADDED}\b",
+    rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b)[^.;:{_ANY}]* (?:is|are) (?:now )?(?:implemented in|available (?:via|as))"
+    rf" (?:the )?(?:new )?(?:function |class )?(?P<list>{MARK})(?=[.,;]|\Z)",
     rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b).* {_BE} added in (?P<list>{MARK})(?=[.,;]|\Z)",
     rf", (?:the )?(?:new )?{_NOUN} {_ITEMS} {_BE} {_ADDED}\b",
     rf"\b{_ADDED}\b[^.;:{_ANY}]*(?<!such) as (?:the )?(?:new )?{_LIST}(?=[\s.,;]|\Z)",
@@ -93,7 +95,7 @@ INSIDE = re.compile(
 )
 DOES = re.compile(
     rf"^{_LIST} (?:adds?|computes?|implements?|performs?|evaluates?|calculates?|represents?|provides?"
-    r"|allows you to|lets you) ",
+    r"|allows you to|lets you|enables) ",
     re.IGNORECASE,
 )
 """`T computes ...`: tells what something new does, where nothing says that it was there before."""
@@ -113,7 +115,7 @@ HAS_METHOD = _compiled(
     rf"(?P<in>{MARK}) class (?:now )?(?:has|gained) (?:an? )?(?:new )?{_LIST} function\b",
     rf"(?:{_ADD}|^) ?{_A}{_FREE}{_LIST} (?:class )?methods?\b[^.;{_ANY}]* (?:{_BE} {_ADDED} )?(?:to|for|on)"
     rf" (?:an? |the |all )?(?:class )?{_IN_LIST}",
-    rf"{_ADD} {_A}methods? {_LIST} to (?:the )?(?:class )?{_IN_LIST}",
+    rf"{_ADD} {_A}(?:class )?methods? {_LIST} to (?:the )?(?:class )?{_IN_LIST}",
 )
 IS_MODULE = re.compile(rf"({MARK}) {_MODULE}\b|\b{_MODULE},? ({MARK})", re.IGNORECASE)
 METHODS_OF = re.compile(f"methods? of (?:the )?(?P<of>{_TOKENS})", re.IGNORECASE)
@@ -132,7 +134,9 @@ NOT_ITSELF = re.compile(
     re.IGNORECASE,
 )
 """What follows a token that is not itself what is announced."""
-AS_METHOD = re.compile(r" as (?:an? )?[\w ]*\bmethods?\b")
+AS_METHOD = re.compile(
+    rf"(?: {_BE} {_ADDED})? as (?:an? |the )?(?:(?:{MARK} )?[\w ]*\bmethods?\b|{MARK} (?:in|of|for)\b)", re.IGNORECASE
+)
 CALLED = re.compile(r" (?:function|class|decorator|context manager)(?:s|es)?[ ,]", re.IGNORECASE)
 TO_DO = re.compile(r" to (?!the |an? |all |both |each |every |our |its )[a-z]+ ")
 IN_WHAT = re.compile(f" in (?:the )?(?P<in>{MARK})", re.IGNORECASE)
@@ -157,7 +161,8 @@ PARAMETERS = _compiled(
     rf"(?:(?P<own>{_TOKENS}) methods? of (?:the )?)?{_TO_LIST}(?: (?:functions?|methods?|class))*,?"
     rf"(?: can| will)?(?: now)?(?: also| optionally)*"
     rf" (?:{_GAINED}|supports?|accepts?|recogni[sz]es?|receives?|takes?|offers?|includes?|exposes?|introduces?|added)"
-    rf"(?: now)? {_FREE}(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS})(?: \([^()]*\))? (?:\w+ )?{_PN})(?! of type)",
+    rf"(?: now)? {_FREE}(?:{_PN}:?,? {_LIST}|(?P<list2>{_TOKENS})(?: \([^()]*\))? (?:\w+ )?{_PN})"
+    rf"(?! of type| to {MARK})",
     rf"{_TO_LIST} now supports?\b[^.]* with the {_LIST} (?:keyword|argument|parameter)\b",
     rf"^new {_PN},? {_LIST} added {_TO}",
     rf"{_START}{_ADD} {_FOR}{_FREE}{_PN},? {_LIST} for (?:[\w-]+ )+in (?:the )?{_TO_LIST}",
@@ -165,6 +170,7 @@ PARAMETERS = _compiled(
     rf"\bnew (?:{_LIST} {_PN}|{_PN},? (?P<list2>{_TOKENS})) {_TO}",
     rf"{_TO_LIST}(?: (?:functions?|methods?|class))*,?(?: can| will)? now(?: also| optionally)*"
     rf" (?:(?:accept|support)s? passing|accepts?|supports?) (?:an? |the )?(?P<bare>{_TOKENS})(?= (?:to|for)\b|[.;]|\Z)",
+    rf"{_PN}, {_LIST}, {_BE} {_ADDED} (?:to|in|for) (?:the )?{_TO_LIST}",
     rf"{_TO_LIST} (?:now (?:has|have)|gained|has gained|have gained) {_LIST} support\b",
     rf"the following (?:functions?|methods?) now (?:support|accept) {_PN} {_LIST}: {_TO_LIST}",
     rf"{_TO_LIST} (?:now supports?|now allows?)\b[^.]*\bvia (?:the |an? )?(?:new )?(?:{_PN} )?{_LIST}(?: {_PN})?",
@@ -265,8 +271,13 @@ ANOTHERS = frozenset({"np", "numpy", "pd", "pandas", "pl", "polars", "sp", "scip
 """Libraries that notes of others compare with."""
 C_NAME = re.compile(r"(?:Py|NPY_|Npy|npy_)[A-Z]?\w*_\w+\Z")
 """Names of an interface in C."""
-REFERENCE = re.compile(r"^(?:(?:gh-|#)\d+[,\s]*)+:\s+")
-"""A number before what it is about."""
+REFERENCE = re.compile(r"^(?:(?:(?:gh-|#)\d+[,\s]*)+:\s+|(?:\|\w+\|\s*)+)")
+"""A number before what it is about, a label."""
+LABEL = re.compile(r"^\|(?P<label>\w+)\|")
+NEW_LABELS = frozenset({"added", "enhancement", "feature", "majorfeature", "new"})
+"""Labels of entries, as scikit-learn writes them: `|Feature|`."""
+NEW_MODULE = re.compile(rf"\bnew {MARK} {_MODULE}\b", re.IGNORECASE)
+"""A heading: what is listed below it is new."""
 PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<kind>[A-Za-z]{3,8})(?:\([^)]*\))?!?:\s+")
 """`feat(x): ...`, as commits begin."""
 NEW_PREFIXES = frozenset({"feat", "enh", "new"})
@@ -278,7 +289,7 @@ IS_DISTRIBUTION = re.compile(
     r"(?:an? |the )?"
     r"(?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b|"
     r"distribution (?:as|is implemented as|has been (?:added|implemented) as) T|distributions?, T"
-    r"|distribution \(T\)"
+    r"|distribution \(T\)|distribution (?:was|has been) added in T"
     r"|T,? (?:represents?|implements?|an?|the) (?:(?!from |of |for |test)[\w()'\u2019-]+ ){0,6}distribution\b"
 )
 NO_CALLABLE = re.compile(
