@@ -136,7 +136,7 @@ class Names:
         if (full := self.full(name)) is not None:
             return full
         head, _, rest = name.partition(".")
-        if container is not None:
+        if container is not None and not (rest and CAMEL.match(head) and head != container.rpartition(".")[2]):
             tail = container.rpartition(".")[2]
             return f"{container}.{rest}" if rest and head == tail else f"{container}.{name}"
         end = f".{rest}" if rest else ""

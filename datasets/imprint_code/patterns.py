@@ -71,7 +71,8 @@ ANNOUNCED = _compiled(
     rf"{_START}(?:the |an? |both )?(?:new )?(?:{_NOUN} )?{_ITEMS}(?:, which [^.;]{{,120}},)? {_BE} {_ADDED}\b",
     rf"^{_LIST} implementation(?=[.,;(]|\Z)",
     rf"\bthere is (?:now |also )*an? (?:new|alternative|additional) (?:[\w-]+ ){{0,3}}{_NOUN},? {_LIST}",
-    rf"\((?P<list>{MARK})\) {_BE} {_ADDED}\b",
+    rf"\((?P<list>{MARK})\) {_BE} (?:added|introduced|implemented)\b",
+    rf"\bnew {_NOUN}\b[^.;:{_ANY}]*,? (?:named|called) {_LIST}",
     rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b)[^.;:{_ANY}]* (?:is|are) (?:now )?(?:implemented in|available (?:via|as))"
     rf" (?:the )?(?:new )?(?:function |class )?(?P<list>{MARK})(?=[.,;]|\Z)",
     rf"^(?:an?|the) (?!.*\b(?:{_NO_NEWS})\b).* {_BE} added in (?P<list>{MARK})(?=[.,;]|\Z)",
@@ -94,7 +95,8 @@ INSIDE = re.compile(
     re.IGNORECASE,
 )
 DOES = re.compile(
-    rf"^{_LIST} (?:adds?|computes?|implements?|performs?|evaluates?|calculates?|represents?|provides?"
+    rf"^{_LIST} (?:adds?|computes?|implements?|performs?|evaluates?|calculates?"
+    r"|represents?|provides?(?! (?:better|more))"
     r"|allows you to|lets you|enables) ",
     re.IGNORECASE,
 )
@@ -264,7 +266,7 @@ NEWS = re.compile(
     r"\bnew\b|\badd(?:s|ed|ing|itions?)?\b|introduc|\bgained\b|\badditional\b|now available", re.IGNORECASE
 )
 ALIAS = re.compile(
-    r"(?:\b(?:is|are|as)|[-\u2013:]) an? (?:\w+ )?(?:alias|synonym)|\baliases (?:for|of|to)\b|\brenamed\b",
+    r"(?:\b(?:is|are|as)|[-\u2013:,]) an? (?:[\w-]+ )?(?:alias|synonym)|\baliases (?:for|of|to)\b|\brenamed\b",
     re.IGNORECASE,
 )
 ANOTHERS = frozenset({"np", "numpy", "pd", "pandas", "pl", "polars", "sp", "scipy", "torch", "xp", "math", "cmath"})
