@@ -26,8 +26,11 @@ def _heading(title: Phrase) -> str:
 def is_new_part(block: Block) -> bool:
     """Whether headings lead to the part of the notes that tells of new features.
 
-    A short line with a colon before a list is as good as a heading.
+    A short line with a colon before a list is as good as a heading, a label before an entry better.
     """
+    entry = (block.leads or (block.phrase,))[0]
+    if block.bullet and (label := patterns.LABEL.match(entry.marked)):
+        return label["label"].lower() in patterns.NEW_LABELS
     inside = False
     heads = [lead for lead in block.leads[:1] if lead.marked.endswith(":") and lead.marked.count(" ") < _SHORT]
     for title in (*block.titles, *heads):
@@ -37,6 +40,12 @@ def is_new_part(block: Block) -> bool:
             return False
         inside = inside or (plain and bool(patterns.NEW_PART.search(heading)))
     return inside
+
+
+def is_plain_part(block: Block) -> bool:
+    """Whether a block stands below no heading, or below Changes: where a release has no part for what is new, all of
+    its notes are read."""
+    return all(_heading(title) == "changes" for title in block.titles)
 
 
 # ---------------------------------------------------------------- reading
@@ -54,8 +63,9 @@ class Findings:
 
     def read(self, library: str, version: str, blocks: Sequence[Block], names: Names) -> None:
         """Read one release's notes; those of a library are read in the order of its releases."""
+        plain = not any(map(is_new_part, blocks))
         for block in blocks:
-            if is_new_part(block):
+            if is_new_part(block) or (plain and is_plain_part(block)):
                 self.candidates += 1
                 for feature in Reader(library, version, block, names, self.left_out).features():
                     self._take(feature, names)

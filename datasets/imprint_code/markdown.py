@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 from .notes import Block, Phrase, Section, Written, bullet
+
+_ROLE = re.compile(r"\{([A-Za-z][\w.:+-]*)\}\Z")
+"""A role as MyST writes it before what it marks."""
 
 
 def read(text: str) -> list[Block]:
@@ -58,9 +63,16 @@ def _written(node: SyntaxTreeNode) -> Written:
 
 
 def _write(node: SyntaxTreeNode, written: Written) -> None:
+    role = ""
     for child in node.children:
+        before, role = role, ""
         if child.type == "code_inline":
-            written.code(child.content)
+            written.marked(before, child.content)
+        elif child.type == "text" and (named := _ROLE.search(child.content)):
+            written.text(child.content[: named.start()])
+            role = named[1]
+        elif child.type == "em" and len(child.children) == 1:
+            written.stressed(child.children[0].content)
         elif child.type == "text":
             written.text(child.content)
         elif child.type in ("softbreak", "hardbreak"):

@@ -27,6 +27,30 @@ _MOST_BRACED = 64
 _GROUP = re.compile(r"\{([^{}]*)\}")
 
 
+CODE_ROLES = frozenset({"any", "attr", "class", "code", "data", "exc", "func", "meth", "mod", "obj", "literal"})
+LONG_ROLES = {"attribute": "attr", "exception": "exc", "function": "func", "method": "meth", "module": "mod"}
+"""Roles that name an identifier, by the last part of their name (`py:func` is `func`)."""
+PULL_ROLES = frozenset({"gh", "issue", "pr", "pull", "ghpull", "ghissue"})
+"""Roles that name a pull request or an issue by its number."""
+CALLABLE_ROLES = CODE_ROLES - {"any", "code", "literal", "obj"}
+TITLED = re.compile(r"(?s).*<(?P<target>[^<>]+)>\s*\Z")
+_STRESS = "\x02\x03"
+"""Around a word in italics, until its phrase is known."""
+_WORD = f"{_STRESS[0]}([^{_STRESS}]*){_STRESS[1]}"
+_WORDS = f"{_WORD}(?:(?:, and |, | and | or ){_WORD})*"
+_STRESSED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_WORDS}(?= (?:[\w-]+ )?(?:arguments?|parameters?|options?|keywords?|kwargs?)\b)",
+        rf"(?<=argument ){_WORDS}",
+        rf"(?<=parameter ){_WORDS}",
+        rf"(?<=accepts ){_WORDS}",
+        f"{_STRESS[0]}([a-z]+_[a-z_]*\\w){_STRESS[1]}",
+    )
+)
+"""Where words in italics name parameters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """What is marked as code."""
@@ -83,8 +107,31 @@ class Written:
             self.parts.append((", " if n else "") + chr(FIRST + len(self.tokens)))
             self.tokens.append(Token(name, role))
 
+    def marked(self, role: str, text: str) -> None:
+        """What a role marks: a token, a number of a pull request, or text; a token, too, without a role."""
+        kind = role.rsplit(":", 1)[-1].lower()
+        kind = LONG_ROLES.get(kind, kind)
+        if kind in PULL_ROLES:
+            self.text(f"#{text}")
+        elif kind in CODE_ROLES or not kind:
+            titled = TITLED.match(text)
+            self.code(titled["target"] if titled and kind else text, kind if kind in CALLABLE_ROLES else "")
+        else:
+            self.text(text)
+
+    def stressed(self, text: str) -> None:
+        """Words in italics: a token where they name a parameter, as some libraries write it, else text."""
+        self.parts.append(f"{_STRESS[0]}{text}{_STRESS[1]}" if re.fullmatch(r"[a-z]\w*=?", text) else text)
+
     def phrase(self) -> Phrase:
-        return Phrase(" ".join("".join(self.parts).split()), tuple(self.tokens))
+        text = " ".join("".join(self.parts).split())
+        for pattern in _STRESSED:
+            text = pattern.sub(lambda found: re.sub(_WORD, self._parameter, found[0]), text)
+        return Phrase(re.sub(f"[{_STRESS}]", "", text), tuple(self.tokens))
+
+    def _parameter(self, word: re.Match[str]) -> str:
+        self.tokens.append(Token(word[1], "param"))
+        return chr(FIRST + len(self.tokens) - 1)
 
 
 @dataclass(frozen=True)

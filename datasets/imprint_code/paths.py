@@ -38,6 +38,8 @@ VALUES = frozenset(
 """Words of code that name nothing of a library."""
 
 
+_SOME = 20
+"""Names from which on a library is said to have a habit."""
 CALLABLE_ROLES = frozenset({"class", "exc", "func", "meth"})
 
 
@@ -66,6 +68,10 @@ class Names:
         blocks = list(blocks)
         said = list(dict.fromkeys(phrases(blocks)))
         tokens = [token for phrase in said for token in phrase.tokens]
+        dotted = [token.text for token in tokens if re.match(r"[a-z]\w*[.(]", token.text)]
+        in_full = sum(self.full(text) is not None for text in dotted)
+        self.in_full = 2 * in_full > len(dotted) and len(dotted) >= _SOME
+        """Whether the notes write most names with the library before them."""
         for text in [*pages, *(self._of_role(token) for token in tokens)]:
             if (full := self.full(text)) is not None:
                 parts = full.split(".")
@@ -81,6 +87,9 @@ class Names:
                 for mark in re.findall(MARK, found["of"]):
                     if (full := self.resolve(phrase.token(mark).text, self.root)) is not None:
                         self.objects.add(full)
+            for one, other in patterns.IS_MODULE.findall(phrase.marked):
+                if (full := self.full(phrase.token(one or other).text)) is not None and _is_module(full.split(".")):
+                    self.modules.add(full)
         self.modules -= self.objects
 
     def _known_below(self, block: Block) -> None:
@@ -127,7 +136,7 @@ class Names:
         if (full := self.full(name)) is not None:
             return full
         head, _, rest = name.partition(".")
-        if container is not None:
+        if container is not None and not (rest and CAMEL.match(head) and head != container.rpartition(".")[2]):
             tail = container.rpartition(".")[2]
             return f"{container}.{rest}" if rest and head == tail else f"{container}.{name}"
         end = f".{rest}" if rest else ""

@@ -6,78 +6,45 @@ for every identifier. Patterns are about English, not about a library: the same 
 
 from __future__ import annotations
 
-import builtins
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from . import patterns
-from .features import CLASS, DISTRIBUTION, FUNCTION, METHOD, PARAMETER, Feature, Kind
-from .notes import MARK, Block, Phrase
-from .paths import CAMEL, DOTTED, VALUES, Names, clean, is_public
-from .words import with_plain_names, with_title
+from .features import CLASS, DISTRIBUTION, FUNCTION, METHOD, Feature, Kind
+from .notes import MARK
+from .parameters import ParameterReader
+from .paths import CAMEL, DOTTED, VALUES, clean
 
 _KIND_WORDS: tuple[tuple[Kind, str], ...] = (
     (METHOD, "method"),
-    (CLASS, "class|type|exception|error|enum|optimizer|sampler|manager"),
+    (CLASS, "class|type|exception|error|enum"),
     (FUNCTION, "function|routine|decorator|ufunc|constructor|operator"),
 )
-_BUILTINS = frozenset(dir(builtins))
+_MADE = "optimizer|sampler|manager"
+"""What is a class in CamelCase, else a function."""
+_ANOTHERS = patterns.ANOTHERS | sys.stdlib_module_names
 LONGEST = 5000
 """Characters of a sentence that is read: notes have none that is longer."""
 
 
-@dataclass
-class Reader:
+def _marks(found: re.Match[str]) -> list[str]:
+    return re.findall(MARK, found["list"])
+
+
+class Reader(ParameterReader):
     """Reads one block."""
 
-    library: str
-    version: str
-    block: Block
-    names: Names
-    left_out: Counter[str]
-    found: dict[tuple[bool, str], Feature] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    """Marks that are parameters, or what got them."""
-    said_function: bool = False
-    """Whether the notes call a function what is taken now."""
-    is_class: str = ""
-    """What the lead of a list says to have methods."""
-
-    def __post_init__(self) -> None:
-        self.module = self.names.module(self.block.titles)
-        self.phrase = with_plain_names(with_title(self.block))
-        lead = self.block.leads[-1] if self.block.leads else None
-        title = self.block.titles[-1] if self.block.titles else Phrase()
-        self.lead = lead.marked if lead else title.marked
-        self.listed = (
-            self.block.bullet and bool(patterns.NEWS.search(self.lead)) and not patterns.BETTER.search(self.lead)
-        )
-        self.better = bool(patterns.BETTER.search(self.lead)) and lead is not None
-        self.above = [with_plain_names(one) for one in self.block.leads[::-1]]
-        self.inside = self._of_lead()
-
-    def _of_lead(self) -> str | None:
-        """The class or module that the lead of a list puts its entries in."""
-        for lead in self.above[:1]:
-            if found := patterns.LEAD_OF.search(lead.marked) or patterns.LEAD_IN.search(lead.marked):
-                token = lead.token(found["in"] or found["in2"])
-                full = self.names.resolve(token.text, self.module)
-                if full is not None and (found.re is patterns.LEAD_OF or full in self.names.modules):
-                    self.is_class = full if found.re is patterns.LEAD_OF else ""
-                    return full
-        return None
-
     def features(self) -> Iterator[Feature]:
-        marked = self.phrase.marked
+        marked = patterns.REFERENCE.sub("", self.phrase.marked)
         if prefix := patterns.PREFIX.match(marked):
             if prefix["kind"].lower() in patterns.OTHER_PREFIXES:
                 return iter(())
             if prefix["kind"].lower() in patterns.NEW_PREFIXES:
                 marked = marked[prefix.end() :]
-        sentences = [s for s in patterns.SENTENCE.split(marked) if re.search(MARK, s) and len(s) <= LONGEST]
+        whole = (patterns.ASIDE.sub("", s) for s in patterns.SENTENCE.split(marked))
+        sentences = [s for s in whole if re.search(MARK, s) and len(s) <= LONGEST]
         self._listed_parameters(sentences)
         for named in (True, False):  # where the sentence says to what, before where only the block does
             for place, sentence in enumerate(sentences):
@@ -102,121 +69,6 @@ class Reader:
         yield
         self.module = before
 
-    # ------------------------------------------------------------ parameters
-
-    def _listed_parameters(self, sentences: Sequence[str]) -> None:
-        """Below `The following functions gained the argument T`: what the entry names; below `Both have these
-        additions`: `a T argument to their T methods`."""
-        for lead in self.above[:1]:
-            for pattern in patterns.THE_FOLLOWING:
-                if (found := pattern.search(lead.marked)) and (entry := patterns.ENTRY.match(sentences[0])):
-                    groups = found.groupdict()
-                    marks = re.findall(MARK, groups.get("list") or groups.get("list2") or groups.get("list3") or "")
-                    parents = self._parents({"to": entry["list"]}, ())
-                    for mark in marks:
-                        self._add_parameter(lead.token(mark).text, parents)
-                    return
-        for sentence in sentences:
-            if found := patterns.OF_THEIRS.search(sentence):
-                owners = [full for lead in self.above for full in self._named_in(lead, ()) if self._is_class(full)]
-                leaves = [clean(self.phrase.token(mark).text) for mark in re.findall(MARK, found["to"])]
-                marks = re.findall(MARK, found["list"])
-                self.used.update(marks, re.findall(MARK, found["to"]))
-                for mark in marks:
-                    parents = [f"{owner}.{leaf}" for owner in dict.fromkeys(owners) for leaf in leaves]
-                    self._add_parameter(self.phrase.token(mark).text, parents)
-
-    def _parameters(self, sentence: str, following: str, named: bool) -> None:
-        for pattern in patterns.PARAMETERS:
-            if ("to" in pattern.groupindex) != named:
-                continue
-            for match in pattern.finditer(sentence):
-                groups = match.groupdict()
-                marks = re.findall(MARK, groups["list"] or groups.get("list2") or "")
-                if "to" not in groups and (also := patterns.ALSO_IN.match(following)):
-                    groups = also.groupdict()
-                elif "to" not in groups and patterns.MANY.match(sentence):
-                    continue
-                parents = self._parents(groups, marks)
-                self._add_parameters(marks, parents, "respectively" in sentence[match.end() : match.end() + 20])
-        if named and re.search(patterns.PARAMETER_NOUN, self.lead) and (found := patterns.ADDED_TO.match(sentence)):
-            marks = re.findall(MARK, found["list"])
-            self._add_parameters(marks, self._parents(found.groupdict(), marks), False)
-
-    def _parents(self, groups: Mapping[str, str | None], taken: Sequence[str]) -> list[str]:
-        """The callables that got the parameters `taken`: those that the pattern found, else the first of the block."""
-        container = None
-        if not groups.get("to"):
-            if patterns.OF_METHOD.search(self.phrase.marked):
-                return []  # an option of one of its methods, which is no parameter of the callable
-            subject = next((full for full in self._subjects(taken) if self.names.is_known(full)), None)
-            if subject is None and self.above:  # a nested bullet may say it of what its lead is about
-                about = [full for full in self._named_in(self.above[0], ()) if self.names.is_known(full)]
-                subject = about[0] if len(about) == 1 else None
-            return [subject] if subject is not None else []
-        marks = re.findall(MARK, groups["to"] or "")
-        owners = re.findall(MARK, groups.get("of") or "")
-        if groups.get("own"):  # `T method of T`: of an object, or a method in another sense
-            owners = marks
-            container = self.names.resolve(self.phrase.token(marks[0]).text, self.module)
-            if container is not None and self._has_methods(container):
-                marks = re.findall(MARK, groups["own"] or "")
-            else:
-                container, owners = None, re.findall(MARK, groups["own"] or "")
-        elif owners:
-            container = self.names.resolve(self.phrase.token(owners[0]).text, self.module)
-        elif groups.get("methods"):
-            container = next((full for full in self._subjects(()) if CAMEL.match(full.rpartition(".")[2])), None)
-        resolved = [self.names.resolve(self.phrase.token(mark).text, self.module, container) for mark in marks]
-        if any(self.phrase.token(mark).text in _BUILTINS for mark in marks):
-            return []  # `min` and `max` of something that is not named
-        parents = [full for full in resolved if full is not None and is_public(full)]
-        parents = [full for full in parents if self.names.is_known(full) or not full.rpartition(".")[2].isupper()]
-        if container is not None and not (self.names.is_known(container) or self._camel(container.rpartition(".")[2])):
-            return []
-        if container is None and not any(self._is_trusted(full) for full in parents):
-            return []
-        self.used.update(marks, owners)
-        return parents
-
-    def _is_trusted(self, full: str) -> bool:
-        """Whether the place of a name is known: the notes write it in full, or the heading gives its module, or it is
-        a class, or in one."""
-        leaf = full.rpartition(".")[2]
-        inside = self.module != self.names.root and full.startswith(f"{self.module}.")
-        return self.names.is_known(full) or inside or any(map(CAMEL.match, full.split(".")[:-1])) or self._camel(leaf)
-
-    @staticmethod
-    def _camel(leaf: str) -> bool:
-        return bool(CAMEL.match(leaf)) and not leaf.isupper()
-
-    def _subjects(self, taken: Sequence[str]) -> Iterator[str]:
-        """The names of the block, but for the marks `taken`."""
-        return self._named_in(self.phrase, taken)
-
-    def _named_in(self, phrase: Phrase, taken: Sequence[str]) -> Iterator[str]:
-        for mark in re.findall(MARK, phrase.marked):
-            full = self.names.resolve(phrase.token(mark).text, self.module) if mark not in taken else None
-            if full is not None and is_public(full) and full not in self.names.modules:
-                yield full
-
-    def _add_parameters(self, marks: Sequence[str], parents: Sequence[str], respectively: bool) -> None:
-        for place, mark in enumerate(marks):
-            if mark in self.used:
-                continue
-            self.used.add(mark)
-            mine = [parents[place]] if respectively and len(parents) == len(marks) else parents
-            self._add_parameter(self.phrase.token(mark).text, mine)
-
-    def _add_parameter(self, written: str, parents: Sequence[str]) -> None:
-        name = clean(written).rstrip("=").removesuffix("=...").split("=")[0].strip("*")
-        if not re.fullmatch(r"[a-z]\w*", name) or name in {"args", "kwargs"}:
-            self.left_out["not a name"] += 1
-        elif mine := [parent for parent in parents if parent.rpartition(".")[2] != name]:
-            self._found(f"{mine[0]}.{name}", PARAMETER, tuple(mine))
-        else:
-            self.left_out["parameter of nothing that is named"] += 1
-
     # ------------------------------------------------------------ callables
 
     def _methods(self, sentence: str) -> None:
@@ -224,8 +76,12 @@ class Reader:
             for found in pattern.finditer(sentence):
                 marks = [mark for mark in re.findall(MARK, found["list"]) if mark not in self.used]
                 for owner in re.findall(MARK, found["in"]):
-                    container = self.names.resolve(self.phrase.token(owner).text, self.module)
-                    if container is None or not (self._has_methods(container) or self._is_spoken_of(found, marks)):
+                    token = self.phrase.token(owner)
+                    container = self.names.resolve(token.text, self.module)
+                    accessor = token.role in ("attr", "class") and container is not None and self._in_class(container)
+                    if container is None or not (
+                        accessor or self._has_methods(container) or self._is_spoken_of(found, marks)
+                    ):
                         continue
                     for mark in marks:
                         self._callable(mark, METHOD, container, marks)
@@ -241,21 +97,22 @@ class Reader:
             re.search(r"\ban? (?:new )?\Z", self.phrase.marked[: self.phrase.marked.find(marks[0])]) if marks else False
         )
 
-    def _is_class(self, full: str) -> bool:
-        return bool(CAMEL.match(full.rpartition(".")[2])) or full in self.names.objects or full == self.is_class
-
-    def _has_methods(self, full: str) -> bool:
-        if self._is_class(full):
-            return True
-        said = " ".join([*(title.marked for title in self.block.titles), self.phrase.marked]).lower()
-        return "distribution" in said
-
     def _callables(self, sentence: str, first: bool) -> None:
         place = patterns.PLACE.search(sentence)
         container = self.names.resolve(self.phrase.token(place["in"]).text, self.module) if place else None
+        if exposed := patterns.EXPOSED_IN.search(sentence):
+            full = self.names.full(self.phrase.token(exposed["in"]).text)
+            name = clean(self.phrase.token(re.findall(MARK, sentence)[0]).text).rpartition(".")[2]
+            if full is not None and full.islower() and (full in self.names.modules or CAMEL.match(name)):
+                container = full
+                self.used.add(exposed["in"])
         for pattern in (patterns.ADD, *patterns.ANNOUNCED):
             for match in pattern.finditer(sentence):
                 after = sentence[match.end("list") :]
+                if patterns.ARGUMENT_BEFORE.search(sentence[: match.start("list")]):
+                    continue
+                if patterns.OF_RESULT.match(after):
+                    self.used.update(re.findall(MARK, match["list"]))
                 if patterns.NOT_ITSELF.match(after) or patterns.AS_METHOD.match(sentence, match.end()):
                     continue
                 if pattern is patterns.ADD and self._is_part(match["list"], after):
@@ -263,6 +120,10 @@ class Reader:
                 self._list(sentence, match, match.groupdict().get("noun") or "", container)
                 if pattern is patterns.ADD and (also := patterns.AND_ALSO.search(sentence, match.end())):
                     self._list(sentence, also, "", container)
+        if (beside := patterns.ADDED_WITH.search(sentence)) and all(
+            "." in clean(self.phrase.token(mark).text) for mark in _marks(beside)
+        ):
+            self._list(sentence, beside, "", None)
         if inner := patterns.INSIDE.search(sentence):
             inside = self.names.resolve(self.phrase.token(inner["in"]).text, self.module, new=True)
             self._list(sentence, inner, "", inside)
@@ -285,19 +146,35 @@ class Reader:
             return True
         if all("." in self.phrase.token(mark).text for mark in marks):
             return False
-        if to := patterns.TO_WHAT.match(after):
+        if (inside := patterns.IN_WHAT.match(after)) and len(marks) == 1:
+            owner = self.names.resolve(self.phrase.token(inside["in"]).text, self.module)
+            if owner is not None and self._is_class(owner):
+                if self.phrase.marked.lower().startswith("implement"):
+                    self._callable(marks[0], METHOD, owner, marks)
+                self.used.update(marks)
+                return True
+        if re.search(patterns.CALLED, listed + " "):
+            pass
+        elif to := patterns.TO_WHAT.match(after):
             self._add_parameters(marks, self._parents(to.groupdict(), marks), False)
+        if re.search(patterns.CALLED, listed + " ") and re.match(patterns.TO_DO, after):
+            return False  # `add T function to do`
         if re.match(r" to\b", after):
             self.used.update(marks)
             return True
         return bool(patterns.PART.match(after))
 
     def _list(self, sentence: str, found: re.Match[str], noun: str, container: str | None) -> None:
+        if re.match(patterns.NO_CALLABLE_NEXT, sentence[found.end("list") :]):
+            return
         nouns = dict(re.findall(f"({MARK})(?: ({patterns.NOUN}))?", found["list"], re.IGNORECASE))
         after = re.match(rf" (?:\([^()]*\) )?({patterns.NOUN})\b", sentence[found.end("list") :], re.IGNORECASE)
         before = patterns.NOUN_BEFORE.search(sentence[: found.start("list")])
         last = after[1] if after else next((own for own in reversed(nouns.values()) if own), "")
         noun = noun or (before[1] if before else "")
+        if noun.endswith("alias"):
+            self.used.update(nouns)
+            return
         for mark, own in nouns.items():
             if mark not in self.used:
                 word = own or last or noun
@@ -312,6 +189,8 @@ class Reader:
         for kind, words in _KIND_WORDS:
             if re.search(words, noun):
                 return kind
+        if re.search(_MADE, noun):
+            return FUNCTION if all(clean(self.phrase.token(mark).text).islower() for mark in _marks(found)) else CLASS
         around = sentence[: found.start("list")][-90:] + "T" + sentence[found.end("list") :][:90]
         named = patterns.IS_DISTRIBUTION.search(around)
         listed = re.search(r"distributions?[.:]?\Z", self.lead.strip()) and self.block.leads
@@ -329,7 +208,7 @@ class Reader:
         written = clean(token.text)
         if kind is None and CAMEL.match(written.rpartition(".")[2]):
             kind = CLASS  # a `module` of PyTorch is one, too
-        if kind is None or token.role in ("attr", "mod", "data"):
+        if kind is None or token.role in ("attr", "mod", "data", "param"):
             self.left_out["not callable"] += 1
             return
         if not DOTTED.match(written) or written in VALUES:
@@ -345,6 +224,9 @@ class Reader:
         if any(part.startswith("_") for part in parts):
             self.left_out["private or special"] += 1
             return
+        if container is None and "." not in written and not CAMEL.match(written) and self._is_nowhere(written):
+            self.left_out["place not said"] += 1
+            return
         if kind == METHOD and container is None and "." not in written:
             self.left_out["method of nothing that is named"] += 1
             return
@@ -357,9 +239,20 @@ class Reader:
             return
         self._found(canonical, self._kind(canonical, kind, token.role), ())
 
+    def _is_nowhere(self, name: str) -> bool:
+        """Whether the place of a bare name is not known: it is told in plain words, or not told by notes that write
+        most names in full."""
+        if self.module != self.names.root or self.names.resolve(name, self.module) is not None:
+            return False
+        said = [self.phrase, *self.above, *self.block.titles[-1:]]
+        plain = any(patterns.UNMARKED_PLACE.search(one.marked) for one in said)
+        return plain or self.names.in_full
+
     def _kind(self, canonical: str, said: Kind, role: str) -> Kind:
         namespace, _, leaf = canonical.rpartition(".")
-        if role in ("class", "exc") or (CAMEL.match(leaf) and said != METHOD and not self.said_function):
+        if (role in ("class", "exc") and not self._in_class(canonical)) or (
+            CAMEL.match(leaf) and said != METHOD and not self.said_function
+        ):
             return CLASS
         owned = any(map(CAMEL.match, namespace.split("."))) or namespace in self.names.objects
         return METHOD if role == "meth" or owned or (namespace and namespace == self.is_class) else said
@@ -375,14 +268,10 @@ class Reader:
             if mark in beside or "(" in token.text or "." not in name or not DOTTED.match(name):
                 continue
             same = name.rpartition(".")[2] == leaf and not canonical.endswith(f".{name}")
-            if self.names.full(name) is None and name.partition(".")[0] in patterns.ANOTHERS:
+            if self.names.full(name) is None and name.partition(".")[0] in _ANOTHERS:
                 continue  # another library's
             if CAMEL.match(canonical.split(".")[-2]) and CAMEL.match(name.split(".")[-2]):
                 continue  # methods of two classes
             if same and self.names.resolve(name, self.module, new=True) != canonical:
                 return True
         return False
-
-    def _found(self, canonical: str, kind: Kind, parents: tuple[str, ...]) -> None:
-        feature = Feature(self.library, self.version, canonical, kind, self.block, parents)
-        self.found.setdefault((kind == PARAMETER, canonical), feature)

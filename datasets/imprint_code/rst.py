@@ -11,16 +11,8 @@ from docutils.parsers.rst import Directive, directives, roles
 from docutils.parsers.rst.languages import en as english
 from docutils.parsers.rst.states import Inliner
 
-from .notes import Block, Phrase, Section, Written, bullet
+from .notes import CALLABLE_ROLES, CODE_ROLES, LONG_ROLES, PULL_ROLES, TITLED, Block, Phrase, Section, Written, bullet
 
-CODE_ROLES = frozenset({"any", "attr", "class", "code", "data", "exc", "func", "meth", "mod", "obj", "literal"})
-_LONG_ROLES = {"attribute": "attr", "exception": "exc", "function": "func", "method": "meth", "module": "mod"}
-"""Roles that name an identifier, by the last part of their name (`py:func` is `func`)."""
-PULL_ROLES = frozenset({"gh", "issue", "pr", "pull", "ghpull", "ghissue"})
-"""Roles that name a pull request or an issue by its number."""
-_CALLABLE_ROLES = CODE_ROLES - {"any", "code", "literal", "obj"}
-
-_TITLED = re.compile(r"(?s).*<(?P<target>[^<>]+)>\s*\Z")
 _ROLE = re.compile(r":([A-Za-z][\w.+:-]*?):`|`:([A-Za-z][\w.+:-]*?):(?!`)")
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([A-Za-z][\w.+:-]*?)[ \t]?::")
 
@@ -30,7 +22,7 @@ class _Role:
 
     def __init__(self, name: str) -> None:
         kind = name.rsplit(":", 1)[-1].lower()
-        self.kind = _LONG_ROLES.get(kind, kind)
+        self.kind = LONG_ROLES.get(kind, kind)
 
     def __call__(
         self,
@@ -44,7 +36,7 @@ class _Role:
     ) -> tuple[list[nodes.Node], list[nodes.Node]]:
         body = nodes.unescape(text)
         if self.kind in CODE_ROLES:
-            titled = _TITLED.match(body)
+            titled = TITLED.match(body)
             return [nodes.literal(rawtext, titled["target"] if titled else body, role=self.kind)], []
         if self.kind in PULL_ROLES:
             return [nodes.inline(rawtext, f"#{body}")], []
@@ -98,9 +90,29 @@ _SETTINGS = {
 }
 
 
+_UNDERLINED = re.compile(r"(?m)^(?P<title>[^\s=-].*\n)(?P<line>(?P<mark>[=-])(?P=mark){3,})[ \t]*$")
+
+
+def _ranked(text: str) -> str:
+    """A text whose headings over `=` lie above those over `-`, where the first of these come before, too.
+
+    SciPy's older notes have Highlights over `-` before New features over `=`; docutils would put these into that.
+    """
+    heads = [head for head in _UNDERLINED.finditer(text) if not re.search(r"={4,}[ \t]*\n\Z", text[: head.start()])]
+    first = next((head.start() for head in heads if head["mark"] == "="), None)
+    if first is None or not any(head["mark"] == "-" for head in heads if head.start() > first):
+        return text
+    for head in heads:
+        if head.start() < first:
+            start, end = head.span("line")
+            text = text[:start] + "=" * (end - start) + text[end:]
+    return text
+
+
 def read(text: str) -> list[Block]:
     """The blocks of notes in reStructuredText, in order. Files that a note wants to include are not read."""
     _register(text)
+    text = _ranked(text)
     document = publish_doctree(text, settings_overrides=_SETTINGS)
     return list(_section(document, ()))
 
@@ -153,7 +165,9 @@ def _write(node: nodes.Element, written: Written) -> None:
     for child in node.children:
         if isinstance(child, nodes.literal | nodes.title_reference):
             role = child.get("role", "")
-            written.code(child.astext(), role if role in _CALLABLE_ROLES else "")
+            written.code(child.astext(), role if role in CALLABLE_ROLES else "")
+        elif isinstance(child, nodes.emphasis):
+            written.stressed(child.astext())
         elif isinstance(child, nodes.Text):
             written.text(child.astext())
         elif isinstance(child, nodes.Element) and not isinstance(child, nodes.system_message | nodes.target):

@@ -30,4 +30,9 @@ def with_plain_names(phrase: Phrase) -> Phrase:
         return f"{found[0][: -len(name)]}{chr(FIRST + len(tokens) - 1)}"
 
     pattern = patterns.OWNER if phrase.tokens else patterns.PLAIN_NAME
-    return Phrase(pattern.sub(mark, phrase.marked), tuple(tokens))
+    marked = pattern.sub(mark, phrase.marked)
+    if found := patterns.PLAIN_PARAMETER.match(marked):
+        tokens.append(Token(found["name"], "param"))
+        start, end = found.span("name")
+        marked = f"{marked[:start]}{chr(FIRST + len(tokens) - 1)}{marked[end:]}"
+    return Phrase(marked, tuple(tokens))
