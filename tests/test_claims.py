@@ -118,7 +118,7 @@ def test_a_broken_query_names_its_claim(tmp_path: Path, query: str, problem: str
     put(tmp_path, "first", "[]\n")
     with pytest.raises(UpkeepError, match=problem) as error:
         claims.published(tmp_path, claims.read_claims(tmp_path))
-    assert error.value.where == f"{file}: x"
+    assert error.value.where == f"{file}:1: x"
 
 
 def test_cases_of_one_name_are_cases_all_the_same(tmp_path: Path) -> None:
