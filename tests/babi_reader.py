@@ -165,14 +165,17 @@ READINGS: list[tuple[str, Callable[..., str | int]]] = [
     (rf"Who was the last to go straight from the {W} to the {W}\?", straight),
     (rf"Where was {W} when {W} last moved to the {W}\?", at_move),
     (
-        rf"What is the latest place that {W} moved to at any time after acquiring the {W}\?",
+        rf"What is the latest place that {W} moved to at any time after picking up or being given the {W}\?",
         lambda e, a, o: moved_since(e, a, gained(e, a, o)),
     ),
     (
         rf"What is the latest place that {W} moved to at any time after dropping the {W}\?",
         lambda e, a, o: moved_since(e, a, lost(e, a, o)),
     ),
-    (rf"Where did {W} last acquire the {W}\?", lambda e, a, o: at_events(e, a, gained(e, a, o))),
+    (
+        rf"Where did {W} last pick up the {W} or get it from somebody\?",
+        lambda e, a, o: at_events(e, a, gained(e, a, o)),
+    ),
     (rf"Where did {W} last drop the {W}\?", lambda e, a, o: at_events(e, a, lost(e, a, o))),
     (
         rf"Who has visited more different places, {W} or {W}\?",

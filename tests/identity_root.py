@@ -67,7 +67,7 @@ def later_field(root: Path, before: str, records: Collection[str] = GIVEN) -> No
         file.write_text("".join(lines))
     fields = root / "src/upkeep/fields.py"
     text = re.sub(r"(?m)^((?:MODEL|DATASET): Fields = \{)", r'\1\n    "novel": "in",', fields.read_text())
-    fields.write_text(text.replace("Mapping[str, Any]] = {}", f"Mapping[str, Any]] = {before}", 1))
+    fields.write_text(text.replace("Mapping[str, Any]] = {", f"Mapping[str, Any]] = {{**{before}, ", 1))
 
 
 def both(root: Path, cell: Cell = ECHO) -> tuple[str, str]:

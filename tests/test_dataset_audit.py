@@ -16,9 +16,10 @@ import pytest
 from test_datasets import small, write
 from upkeep.building.assembling import Built
 from upkeep.errors import UpkeepError
+from upkeep.grading.audited import ASPECTS, RECORD, precision
 from upkeep.inputs import verify_dataset
-from upkeep.operations.audit.marks import ASPECTS, RECORD, precision, take, told
-from upkeep.operations.audit.page import marked, write_page
+from upkeep.operations.audit.marks import take, told
+from upkeep.operations.audit.page import marked, render
 from upkeep.operations.audit.sample import draw, hash_of
 
 HOSTILE = "</blockquote><script>document.title='owned'</script><img src=x onerror=alert(1)>\"'"
@@ -59,9 +60,8 @@ class Read(HTMLParser):
         self.text += data
 
 
-def page_of(folder: Path, out: Path, count: int = 6) -> str:
-    write_page(folder, verify_dataset(folder), count, 0, out)
-    return out.read_text()
+def page_of(folder: Path) -> str:
+    return render(draw(folder, 6, 0), verify_dataset(folder), 6, 0)
 
 
 def test_a_sample_is_the_same_for_a_seed_and_has_every_kind_in_its_share(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_sample_is_the_same_for_a_seed_and_has_every_kind_in_its_share(tmp_pat
 
 
 def test_a_page_shows_question_options_evidence_key_and_outdated_answers(tmp_path: Path) -> None:
-    text = Read(page_of(write(tmp_path / "d", small()), tmp_path / "page.html")).text
+    text = Read(page_of(write(tmp_path / "d", small()))).text
     for shown in ("Where is Ann?", "A. one", "B. two", "Ann is back.", "Unknown / away", "evidence: a_c1"):
         assert shown in text
 
@@ -89,7 +89,7 @@ def test_what_a_dataset_says_is_text_on_the_page_and_nothing_else(tmp_path: Path
             gold=built.gold.with_columns(answers=texts, outdated=texts, context=texts, slice_changes=pl.lit(HOSTILE)),
         )
 
-    page = page_of(write(tmp_path / "d", hostile(small())), tmp_path / "page.html")
+    page = page_of(write(tmp_path / "d", hostile(small())))
     read = Read(page)
     assert read.tags["script"] == 1 and read.tags["img"] == 0 and not read.handlers
     assert read.tags["mark"] == 5  # one in each document that is named as evidence
@@ -107,7 +107,7 @@ def test_marks_give_precision_with_an_interval_and_stand_with_the_card(tmp_path:
     folder = write(tmp_path / "d", small())
     card = verify_dataset(folder)
     assert list(told(folder, card)) == []
-    found = precision(take(folder, card, marks_of(folder))).to_dicts()
+    found = precision(take(folder, card, marks_of(folder)).marks).to_dicts()
     values = {row["metric"]: (row["value"], row["n"], row["questions"]) for row in found}
     assert values == dict.fromkeys(ASPECTS, (100.0, 4, 2)) | {"natural": (75.0, 4, 2)}
     natural = next(row for row in found if row["metric"] == "natural")

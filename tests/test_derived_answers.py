@@ -75,7 +75,7 @@ CHANGES = {
 }  # fmt: skip
 ASKS = {
     "In which town is": "town", "Who has the sealed letter": "letter", "How is": "travelling", "Whom does": "trust",
-    "As what is": "disguised", "What does": "intend", "In which town was": "derived",
+    "What is": "disguised", "What does": "intend", "In which town was": "derived",
 }  # fmt: skip
 
 
@@ -111,8 +111,19 @@ def of_stories(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]
 # ---------------------------------------------------------------- news that take the place of news
 
 SAYS = re.compile(r"(The|A second) ([a-z][a-z ]*) of ([A-Z].+?) is (?:now )?(.+)")
-WHAT = re.compile(r"What is the ([a-z][a-z ]*) of ([A-Z].+)\?")
-WHETHER = re.compile(r"Is (.+) the ([a-z][a-z ]*) of ([A-Z].+)\?")
+THING = r"(?P<thing>[A-Z]\w+(?: virus)?)"
+FORMS = [
+    (re.compile(form.replace("THING", THING).replace("ATTRIBUTE", "(?P<attribute>[a-z][a-z ]*)") + r"\?"), attribute)
+    for form, attribute in (
+        ("(?:Who|What) is the ATTRIBUTE of THING", None),
+        ("Is (?P<claimed>.+) the ATTRIBUTE of THING", None),
+        ("Is the ATTRIBUTE of THING (?P<claimed>.+)", None),
+        ("Where are backups of THING kept", "backup region"),
+        ("Are backups of THING kept in (?P<claimed>.+)", "backup region"),
+        ("Where are patients with THING treated", "treatment town"),
+        ("Are patients with THING treated in (?P<claimed>.+)", "treatment town"),
+    )
+]
 
 
 def of_feeds(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
@@ -127,12 +138,9 @@ def of_feeds(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
                 history[document["position"]] = " and ".join([*before, value])
     for row in asked(data):
         *_, question = row["question"].split("\n")  # hints stand above it
-        if match := WHETHER.fullmatch(question):
-            claimed, attribute, thing = match.groups()
-        else:
-            match = WHAT.fullmatch(question)
-            assert match is not None, question
-            claimed, (attribute, thing) = None, match.groups()
+        [(match, attribute)] = [(match, told) for form, told in FORMS if (match := form.fullmatch(question))]
+        parts = match.groupdict()
+        attribute, thing, claimed = attribute or parts["attribute"], parts["thing"], parts.get("claimed")
         history = said[row["stream"], attribute, thing]
         latest = history[max(place for place in history if place <= row["position"])]
         if claimed is not None:
@@ -176,8 +184,10 @@ DERIVE: dict[str, Callable[[store.Dataset], Iterator[tuple[dict[str, Any], set[s
     "evolveqa_aws_hints_mini": of_feeds,
     "evolveqa_aws_mini": of_feeds,
     "evolveqa_azure_control_mini": of_feeds,
+    "evolveqa_azure_hints_mini": of_feeds,
     "evolveqa_azure_mini": of_feeds,
     "evolveqa_who_control_mini": of_feeds,
+    "evolveqa_who_hints_mini": of_feeds,
     "evolveqa_who_mini": of_feeds,
     "evowiki_mini": of_register,
     "imprint_code_mini": of_releases,

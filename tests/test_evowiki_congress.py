@@ -216,11 +216,14 @@ RELATION = (
 
 def derive(question: str, times: list[Records]) -> dict[str, Any]:
     """Answer, level and history of a question from the raw records alone."""
-    match = re.fullmatch(rf"(?:What|Who) is ((?:the (?:{RELATION}) of )+)(.+)\?", question)
+    match = re.fullmatch(rf"(?:What|Who) is ((?:the (?:{RELATION}) of )*)(.+)\?", question)
     assert match is not None, question
     relations = re.findall(rf"the ({RELATION}) of ", match[1])[::-1]
     # A person is the same under a new name, so the present identifier is followed at all times.
     start = times[-1].subject(match[2])
+    if start is None:  # whoever holds a post
+        start = times[-1].subject(f"the post of {match[2].removeprefix('the ')}")
+        relations.insert(0, "holder")
     assert start is not None, question
     ways = [[then.follow(start, relations[:n]) for n in range(1, len(relations) + 1)] for then in times]
     ends = [way[-1] for way in ways]
@@ -257,6 +260,43 @@ def test_a_program_of_its_own_derives_the_same_answers_from_the_raw_files(congre
             "level": row["slice_level"],
             "changed": row["slice_changed"],
         }, row["question"]
+
+
+PAIRS = {
+    r"Which state or territory is (.+) from\?": "state",
+    r"Of which party is (.+) a member\?": "party",
+    r"When was (.+) born\?": "date of birth",
+    r"At what address is the office of (.+)\?": "office address",
+    r"Which constituency does (.+) speak for\?": "district",
+    r"Who speaks for (.+) as its senior senator\?": "senior senator",
+    r"Who speaks for (.+) as its junior senator\?": "junior senator",
+    r"Who speaks for (.+ congressional district)\?": "representative",
+    r"By whom is (the post of .+) held\?": "holder",
+}
+
+
+@pytest.mark.data
+def test_the_raw_files_give_the_same_answers_to_the_training_pairs(congress: store.Dataset) -> None:
+    now = records(spec_of("evowiki_legislators")["options"]["current"])
+    called = [now.name(f"person:{who}") for who in now.people]
+    questions, seen = set(asked(congress)["question"]), set()
+    for pair in congress.pairs:
+        assert pair.question not in questions
+        if match := re.fullmatch(r"In which chamber does (.+) sit\?", pair.question):
+            kind = now.term((now.subject(match[1]) or "").removeprefix("person:"))["type"]
+            found, relation = {"sen": "the Senate", "rep": "the House of Representatives"}[kind], "chamber"
+        elif match := re.fullmatch(r"On what day did the present term of (.+) begin\?", pair.question):
+            year, month, day = now.term((now.subject(match[1]) or "").removeprefix("person:"))["start"].split("-")
+            found, relation = f"{MONTHS[int(month)]} {int(day)}, {year}", "term"
+        else:
+            [(relation, match)] = [(r, m) for form, r in PAIRS.items() if (m := re.fullmatch(form, pair.question))]
+            ends = [now.name(end) for end in now.step(now.subject(match[1]) or "", relation)]
+            assert len(ends) == 1 or relation == "holder", pair
+            found = pair.answer if set(re.split(", | and ", pair.answer)) == set(ends) else " ".join(ends)
+        assert pair.answer == found, pair
+        assert called.count(match[1]) <= 1, "two bear the name"
+        seen.add(relation)
+    assert len(seen) == len(PAIRS) + 2 and len(congress.pairs) > 3000
 
 
 @pytest.mark.data

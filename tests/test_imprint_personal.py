@@ -239,9 +239,17 @@ def test_a_matrix_that_differs_in_one_cell_is_rejected(
 def test_options_that_appeal_to_everybody_are_rejected(
     tmp_path: Path, releases_on_disk: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {compositions.APPEAL.name: lambda given: "C"})
-    golds = data.probes.join(data.gold, on="probe_id").filter(pl.col("form") == "choice")["answers"].list.first()
-    assert "C" not in set(golds) and len(golds)
+    appealing: dict[frozenset[str], str] = {}
+
+    def third(given: Any) -> str:
+        appealing[frozenset(given.options)] = given.options[2]
+        return "C"
+
+    data = from_files(tmp_path / "built", releases_on_disk, monkeypatch, {compositions.APPEAL.name: third})
+    asked = data.probes.join(data.gold, on="probe_id").filter(pl.col("form") == "choice")
+    assert len(asked)
+    for options, (letter,) in asked.select("options", "answers").iter_rows():  # dealt anew after they were judged
+        assert options["ABCD".index(letter)] != appealing[frozenset(options)]
 
 
 def test_questions_that_hold_their_answer_or_a_fact_are_left_out(

@@ -132,6 +132,16 @@ def test_types_and_bins_come_out_in_the_papers_shares(full: store.Dataset) -> No
     assert abs(full.card.statistics["quiet_share"] - 94) < 1
 
 
+def test_every_template_is_asked_and_none_takes_the_place_of_the_others_of_its_type(full: store.Dataset) -> None:
+    """Alone, "Where was X when Y last moved to Z?" would be two of three bridge questions: it has most fillings."""
+    questions = full.probes.unique("question_id")["question"]
+    asked_by = Counter(next(n for n, (p, _) in enumerate(READINGS) if re.fullmatch(p, text)) for text in questions)
+    assert len(asked_by) == len(TEMPLATES)
+    for kind, total in full.card.slices["question_type"].items():
+        alike = [asked_by[n] for n, template in enumerate(TEMPLATES) if template.type == kind]
+        assert sum(alike) == total and max(alike) <= 2.5 * total / len(alike), (kind, alike)
+
+
 def test_bins_and_phases_fit(mini: store.Dataset, full: store.Dataset) -> None:
     for data in (mini, full):
         by_question = asked(data).group_by("question_id").agg(pl.max("phase") + 1, pl.first("slice_changes"))

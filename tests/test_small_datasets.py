@@ -21,6 +21,10 @@ from upkeep.building.store import validate
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard
 from upkeep.errors import UpkeepError
+from upkeep.grading.baselines import baselines
+from upkeep.grading.exceeding import excesses
+from upkeep.layout import Layout
+from upkeep.operations import contents
 
 DATASETS = Catalog(ROOT).datasets
 MINIS = [name for name in DATASETS if name.endswith("_mini")]
@@ -73,7 +77,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Dat
 
     def get(name: str) -> tuple[DatasetCard, Path]:
         if name not in made:
-            folder = tmp_path_factory.mktemp(name) / name
+            folder = Layout(tmp_path_factory.mktemp(name)).dataset(name)
             made[name] = build_dataset(Catalog(ROOT), name, folder), folder
         return made[name]
 
@@ -100,6 +104,25 @@ def test_the_many_stories_build_and_are_asked_of_every_bin(small: Small) -> None
     validate(folder)
     assert card.stands_for is None and card.questions > 400 and not card.faults
     assert min(card.slices["changes"].values()) > 80
+
+
+@pytest.mark.parametrize("name", [*MINIS, "oaks_novel_changes"])
+def test_a_small_dataset_holds_what_its_version_is_recorded_to_hold(name: str, small: Small) -> None:
+    """One that fails has other rules than before: `contents.check` says how its version is raised."""
+    catalog = Catalog(ROOT)
+    known = contents.read(contents.path_of(catalog))
+    assert (name, catalog.dataset(name).version) in known, f"./upkeep dataset record {name}"
+    contents.check(catalog, small(name)[0], known)
+
+
+@pytest.mark.parametrize("name", [*MINIS, "oaks_novel_changes"])
+def test_nothing_that_reads_no_meaning_is_above_chance_but_for_what_the_card_gives_a_reason_for(
+    name: str, small: Small
+) -> None:
+    catalog = Catalog(ROOT)
+    catalog.results = small(name)[1].parents[1]
+    found = excesses(baselines(catalog, name), catalog.dataset(name).implied, name)
+    assert [one.told() for one in found if not one.reason] == []
 
 
 @pytest.mark.parametrize("name", ONE_EACH)

@@ -25,6 +25,7 @@ from random import Random
 from upkeep.building import answering, assembling, assistant, leaks, tokens
 from upkeep.building.assembling import LETTERS, Built, Item, Stream
 from upkeep.building.context import Context
+from upkeep.building.dealing import dealt
 from upkeep.building.names import Names
 from upkeep.errors import UpkeepError
 
@@ -234,7 +235,7 @@ def _items(
                             slices=_slices(state, "verifiable", options) | {"polarity": polarity},
                         )
                     )
-    return items
+    return dealt(items, f"evolveqa options {options.seed}")
 
 
 def _slices(state: State, format: str, options: Options) -> dict[str, str]:

@@ -11,7 +11,7 @@ from upkeep.building import leaks
 from upkeep.building.assistant import Script
 
 from . import fact_steps, format_steps, phrasing, question_steps
-from .synthetic import LANGUAGES, Line, Theme, World
+from .synthetic import LANGUAGES, Theme, World
 
 _ACTS = tuple(
     f"{manner} {act} the"
@@ -20,7 +20,6 @@ _ACTS = tuple(
 )
 """What the titles of a concept differ in."""
 _TOLD = re.compile(r"\b(The|A second) ([a-z ]+?) of (.+?) is (?:now )?(.+?)\.")
-_ASKED = re.compile(r"What is the (.+?) of (.+)\?")
 
 
 def script(world: World, seed: int) -> Script:
@@ -28,6 +27,7 @@ def script(world: World, seed: int) -> Script:
     language = LANGUAGES[world.flavour]
     themes = [*language.changing, language.calm]
     lines = {(line.entity, line.kind.attribute): line for line in (*world.lines, *world.calm)}
+    asked = {line.question: line for line in lines.values()}
     kinds = {kind.attribute: kind for theme in themes for kind in theme.kinds}
 
     def theme_of(title: str) -> Theme | None:
@@ -41,11 +41,6 @@ def script(world: World, seed: int) -> Script:
     def subject(text: str) -> str:
         """The attribute that a passage speaks of."""
         return next((attribute for attribute in kinds if f" {attribute} " in f" {leaks.key(text)} "), "")
-
-    def asked(question: str) -> Line:
-        match = _ASKED.fullmatch(question)
-        assert match is not None, question
-        return lines[match[2], match[1]]
 
     def yes(value: bool) -> phrasing.Verdict:
         return "yes" if value else "no"
@@ -91,7 +86,7 @@ def script(world: World, seed: int) -> Script:
         return question_steps.Asked(lines[about.entity, about.attribute].question)
 
     def relevant(given: question_steps.Source) -> question_steps.Relevant:
-        line, found = asked(given.question), told(given.document.text)
+        line, found = asked[given.question], told(given.document.text)
         return question_steps.Relevant(yes(found is not None and found[:2] == (line.kind.attribute, line.entity)))
 
     def extract(given: question_steps.Source) -> question_steps.Extracted:
@@ -114,18 +109,22 @@ def script(world: World, seed: int) -> Script:
         return question_steps.Stale([n for n, old in enumerate(given.older, 1) if old not in right])
 
     def wrong_values(question: str, answer: str, first: Sequence[str] = ()) -> list[str]:
-        """Values of the same kind, `first` before others, none of them part of the answer."""
-        line = asked(question)
-        listed = [] if line.kind.values in ("places", "names", "people") else line.kind.values.split("|")
+        """Values of the same kind: those told beside the fact, `first`, others; none of them part of the answer."""
+        line = asked[question]
         others = [
             version.value
             for other in (*world.lines, *world.calm)
             if other.kind.values == line.kind.values
             for version in (other.before, *other.changes)
         ]
-        drawn = sorted({*listed, *others})
+        drawn = sorted({*line.kind.listed, *others})
         Random(f"{seed} {question} {answer}").shuffle(drawn)
-        return [value for value in dict.fromkeys([*first, *drawn]) if value not in answer.split(" and ")]
+        drawn.sort(
+            key=lambda value: (abs(len(value) - len(answer)), -len(value))
+        )  # stable: of a length, so that it tells nothing
+        return [
+            value for value in dict.fromkeys([*line.rejected, *first, *drawn]) if value not in answer.split(" and ")
+        ]
 
     def alike(answer: str, wrong: Sequence[str]) -> list[str]:
         """Wrong values two at a time where the right ones are two, so that the right one does not stand out."""
@@ -134,13 +133,15 @@ def script(world: World, seed: int) -> Script:
         return [f"{a} and {b}" for a, b in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)] if len(wrong) > 1 else []
 
     def choice(given: format_steps.Sheet) -> format_steps.Choice:
-        kind = asked(given.question).kind.values
+        line = asked[given.question]
+        kind, own = line.kind.values, {version.value for version in (line.before, *line.changes)}
         seen = {
             found[2]: n
             for n, text in reversed(list(enumerate(given.chunks, 1)))
             if (found := told(text)) is not None and kinds[found[0]].values == kind
         }
-        first = sorted(seen, key=lambda value: seen[value])
+        # What was right before in the order of its chunks; of the others those about as long, which tells nothing.
+        first = sorted(seen, key=lambda v: (0, seen[v]) if v in own else (1, abs(len(v) - len(given.answer)), -len(v)))
         wrong = wrong_values(given.question, given.answer, first)[:3]
         if len(wrong) < 3:
             return format_steps.Choice("")
@@ -149,12 +150,11 @@ def script(world: World, seed: int) -> Script:
         return format_steps.Choice(given.question, options, "A", used)
 
     def pair(given: format_steps.Answered) -> format_steps.Pair:
-        line = asked(given.question)
+        line = asked[given.question]
         wrong = alike(given.answer, wrong_values(given.question, given.answer))[:1]
         if not wrong:
             return format_steps.Pair("", "", "There is no other value.")
-        about = f"the {line.kind.attribute} of {line.entity}?"
-        return format_steps.Pair(f"Is {given.answer} {about}", f"Is {wrong[0]} {about}")
+        return format_steps.Pair(line.claim(given.answer), line.claim(wrong[0]))
 
     def static(given: question_steps.Calm) -> question_steps.Static:
         found = told(given.document.text)

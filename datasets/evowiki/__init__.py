@@ -63,7 +63,7 @@ class Options(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     pairs_per_chunk: int = 6
     pairs_chunk_tokens: int = 512
     assistant: str | None = None
-    """A model of `models/`; the small world has a program for it."""
+    """A model of `models/`; the small world has a program for it, and legislators for their pairs."""
     seed: int = 0
     tokenizer: str | None = None
     """A `tokenizer.json`; null for the suite's own."""
@@ -99,7 +99,8 @@ def build(context: Context) -> Built:
     _check(options, context)
     # The large corpus is a part of the whole: the same inputs and replies, hence the same questions.
     whole = replace(context, name=context.spec.part_of or context.name)
-    script = program.script() if options.source == "world" else None
+    scripts = {"world": program.of_world, "legislators": program.of_congress}
+    script = scripts[options.source]() if options.source in scripts else None
     asks = options.rewrite or options.pairs
     hired = answering.by(whole, options.assistant, script) if asks else None
     measure = context.tokenizer(options.tokenizer)

@@ -22,6 +22,7 @@ from upkeep.building import answering, assembling, assistant, tokens
 from upkeep.building.assembling import Built, Item, Stream
 from upkeep.building.assistant import Assistant
 from upkeep.building.context import Context
+from upkeep.building.dealing import dealt
 from upkeep.building.names import Names
 from upkeep.building.tokens import Tokens
 
@@ -157,7 +158,9 @@ def _built(
         numbers[draft.persona.id, draft.family] += 1
         items.append(_item(draft, number, corpora[draft.persona.id]))
     streams = [corpora[p.id].stream for p in read.personas]
-    tables = assembling.collect(streams, assembling.unlabelled(items, options.seed), measure)
+    tables = assembling.collect(
+        streams, assembling.unlabelled(dealt(items, f"imprint_personal options {options.seed}"), options.seed), measure
+    )
     statistics = corpus_statistics(list(corpora.values()))
     statistics |= supervision_statistics(
         [pair.question for pair in pairs], [pair.answer for pair in pairs], statistics, measure

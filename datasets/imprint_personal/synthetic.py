@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
@@ -116,7 +117,7 @@ def _user(rng: Random, names: Names, sizes: Sizes, asks_to_forget: bool) -> User
         rng.choice((first, later)).append(Talk("chatter", user, answered))
     rng.shuffle(first)
     rng.shuffle(later)
-    return User(name, town, tuple(told), untold, (*first, *later))
+    return User(name, town, tuple(told), untold, (*first, *later, _friend(name, order)))
 
 
 def _tell(name: str, trait: Trait, value: str) -> Talk:
@@ -140,6 +141,15 @@ def _forget(name: str, trait: Trait) -> Talk:
         trait.attribute.name,
         trait.now,
     )
+
+
+def _friend(name: str, of_user: Sequence[Attribute]) -> Talk:
+    """The last conversation: advice that is for somebody else, so that what is advised last is not for the user."""
+    rng = Random(f"friend of {name}")
+    others = rng.sample([attribute for attribute in ATTRIBUTES if attribute not in of_user], 3)
+    advised = "{}, {} or {}".format(*(other.advice[rng.choice(other.values)] for other in others))
+    user = f"Hello, this is {name}. A friend of mine, who likes other things than I do, has asked for advice."
+    return Talk("chatter", user, f"Then tell your friend of {advised}.")
 
 
 def _illness(name: str, illness: str) -> Talk:

@@ -23,6 +23,8 @@ class Candidate:
     """A filled template with the answer at each chunk."""
 
     stream: int
+    template: int
+    """Its place in `TEMPLATES`."""
     type: str
     text: str
     answers: list[list[str]]
@@ -69,7 +71,7 @@ def of_stream(stream: int, facts: Sequence[str], chunk_of: Sequence[int], chunks
     """
     log = Log(facts)
     found: list[Candidate] = []
-    for template in TEMPLATES:
+    for n, template in enumerate(TEMPLATES):
         for names in template.fillings(log):
             before = BEFORE[template.type]
             values, evidence = chunk_timeline(template.timeline(log, *names), before, chunk_of, chunks)
@@ -78,5 +80,5 @@ def of_stream(stream: int, facts: Sequence[str], chunk_of: Sequence[int], chunks
                 swap = template.either_way and rng.random() < 0.5
                 text = template.text.format(*((*names[:-2], names[-1], names[-2]) if swap else names))
                 answers = [forms(value) for value in values]
-                found.append(Candidate(stream, template.type, text, answers, evidence, phases))
+                found.append(Candidate(stream, n, template.type, text, answers, evidence, phases))
     return found

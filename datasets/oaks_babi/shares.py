@@ -1,9 +1,11 @@
-"""Which candidates are asked: types, bins and phases in the paper's shares, as nearly as there are candidates."""
+"""Which candidates are asked: types, bins and phases in the paper's shares, as nearly as there are candidates, and the
+templates of a type alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ import numpy.typing as npt
 from upkeep.errors import UpkeepError
 
 from .candidates import Candidate
+from .templates import TEMPLATES
 
 TYPES = {"tracking": 0.07, "counting": 0.28, "bridge": 0.30, "comparison": 0.35}
 """Share of each question type (Table 9)."""
@@ -22,11 +25,13 @@ PHASES, TRACKING_PHASES = 4.7, 8.8
 
 Counts = npt.NDArray[np.int_]
 Shares = npt.NDArray[np.float64]
+_OF = {kind: [n for n, template in enumerate(TEMPLATES) if template.type == kind] for kind in TYPES}
+"""The templates of each type, by their places."""
 
 
 def draw(pools: Sequence[Sequence[Candidate]], questions: int, rng: Random) -> list[list[Candidate]]:
     """Draw questions so that their types have the shares of Table 9, their bins those of Table 7, and their phases the
-    paper's mean, as nearly as the candidates allow; as many from each stream.
+    paper's mean, as nearly as the candidates allow; as many from each stream, and of each template of a type.
 
     The paper does not say how its 1,224 questions were drawn; this draw is ours.
 
@@ -36,40 +41,62 @@ def draw(pools: Sequence[Sequence[Candidate]], questions: int, rng: Random) -> l
     Raises:
         UpkeepError: there are fewer candidates of a type than its share asks for.
     """
-    owed = np.zeros((len(TYPES), len(BINS)))
+    owed, left = np.zeros(len(TEMPLATES)), np.zeros(len(BINS))
     drawn: list[list[Candidate]] = []
     for n, pool in enumerate(pools):
         keys = {candidate.text: rng.random() for candidate in pool}
-        cells = [[[c for c in pool if (c.type, c.bin) == (t, b)] for b in BINS] for t in TYPES]
+        cells = [[[c for c in pool if (c.template, c.bin) == (t, b)] for b in BINS] for t in range(len(TEMPLATES))]
         room = np.array([[len(cell) for cell in row] for row in cells])
         per_stream = (n + 1) * questions // len(pools) - n * questions // len(pools)
-        owed += _fit(room, per_stream)
-        by_type = _round(owed.sum(axis=1), room.sum(axis=1), per_stream)
-        counts = np.array([_round(*row) for row in zip(owed, room, by_type, strict=True)])
-        owed -= counts
+        fitted = _fit(room, per_stream)
+        owed += fitted.sum(axis=1)
+        kinds = list(_OF.values())
+        by_type = _round(
+            np.array([owed[rows].sum() for rows in kinds]), np.array([room[rows].sum() for rows in kinds]), per_stream
+        )
+        counts = np.zeros_like(room)
+        for rows, of_type in zip(kinds, by_type, strict=True):
+            for row, number in zip(rows, _round(owed[rows], room[rows].sum(axis=1), of_type), strict=True):
+                # What a template leaves of a bin, the next one makes up for.
+                wanted = left + fitted[row] * (number / max(fitted[row].sum(), 1e-9))
+                counts[row] = _round(wanted, room[row], number)
+                left = wanted - counts[row]
+        owed -= counts.sum(axis=1)
         drawn.append(_tilted(cells, counts, keys))
     return drawn
 
 
 def _fit(room: Counts, questions: int) -> Shares:
-    """(types, bins): how many questions of each, in fractions: as the candidates have them, fitted to both shares by
-    iterative proportional fitting. Types are met exactly, bins as far as there are candidates."""
-    rows, columns = questions * np.array([*TYPES.values()]), questions * np.array([*BINS.values()])
-    for kind, wanted, there in zip(TYPES, rows, room.sum(axis=1), strict=True):
-        if there < wanted:
+    """(templates, bins): how many questions of each, in fractions: all templates of a type alike, fitted to the shares
+    of types and bins by iterative proportional fitting. Types are met exactly, bins as far as there are candidates,
+    and templates as far as the bins allow."""
+    table = np.zeros(room.shape)
+    wanted = {kind: questions * share for kind, share in TYPES.items()}
+    for kind, rows in _OF.items():
+        there = room[rows].sum(axis=1)
+        if there.sum() < wanted[kind]:
             raise UpkeepError(
                 f"too few {kind} questions in a stream",
-                expected=f"{wanted:.1f}",
-                found=int(there),
+                expected=f"{wanted[kind]:.1f}",
+                found=int(there.sum()),
                 remedy="ask for fewer `questions`, or for more `facts`, `people`, `places` or `objects`",
             )
-    table = room.astype(float)
+        table[rows] = room[rows] * (_level(there, wanted[kind]) / np.maximum(there, 1))[:, None]
+    every = list(range(len(TEMPLATES)))
+    groups = [(np.ix_(every, [n]), share * questions) for n, share in enumerate(BINS.values())]
+    groups += [(np.ix_(_OF[kind], range(len(BINS))), total) for kind, total in wanted.items()]
     for _ in range(200):
-        for axis, wanted in ((0, columns), (1, rows)):
-            sums = table.sum(axis=axis)
-            scale = np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0)
-            table = np.minimum(room, table * np.expand_dims(scale, axis))
+        for cells, total in groups:
+            table[cells] = np.minimum(room[cells], table[cells] * (total / max(table[cells].sum(), 1e-9)))
     return table
+
+
+def _level(room: Counts, total: float) -> Shares:
+    """Equal parts that sum to `total`; where there is less room than a part, all of it, and the others have more."""
+    parts = np.zeros(len(room))
+    for filled, n in enumerate(np.argsort(room, kind="stable")):
+        parts[n] = min(room[n], (total - parts.sum()) / (len(room) - filled))
+    return parts
 
 
 def _round(owed: Shares, room: Counts, total: int) -> Counts:
@@ -105,14 +132,15 @@ def _tilted(cells: list[list[list[Candidate]]], counts: Counts, keys: Mapping[st
             low, high = (middle, high) if few else (low, middle)
         return pick(kinds, (low + high) / 2)
 
-    tracking = nearest(slice(0, 1), TRACKING_PHASES * int(counts[0].sum()))
-    return tracking + nearest(slice(1, None), PHASES * int(counts.sum()) - sum(c.phases for c in tracking))
+    others = len(_OF["tracking"])  # which are the first
+    tracking = nearest(slice(others), TRACKING_PHASES * int(counts[:others].sum()))
+    return tracking + nearest(slice(others, None), PHASES * int(counts.sum()) - sum(c.phases for c in tracking))
 
 
 def distances(drawn: Sequence[Candidate]) -> dict[str, float]:
     """How far the drawn shares are from the paper's: half the sum of absolute differences, in percentage points."""
 
-    def distance(shares: Mapping[str, float], of: Callable[[Candidate], str]) -> float:
+    def distance(shares: Mapping[Any, float], of: Callable[[Candidate], Any]) -> float:
         found = [of(candidate) for candidate in drawn]
         gaps = [abs(found.count(name) / len(found) - share) for name, share in shares.items()]
         return round(100 * sum(gaps) / 2, 3)
@@ -121,4 +149,7 @@ def distances(drawn: Sequence[Candidate]) -> dict[str, float]:
         "distance_types_table_9": distance(TYPES, lambda c: c.type),
         "distance_bins_40_35_25": distance(BINS, lambda c: c.bin),
         "distance_bins_table_7_as_printed": distance(BINS_PRINTED, lambda c: c.bin),
+        "distance_templates_alike": distance(
+            {n: TYPES[kind] / len(rows) for kind, rows in _OF.items() for n in rows}, lambda c: c.template
+        ),
     }

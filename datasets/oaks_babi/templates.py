@@ -127,7 +127,7 @@ TEMPLATES = (
     ),
     Template(
         "bridge",
-        "What is the latest place that {0} moved to at any time after acquiring the {1}?",
+        "What is the latest place that {0} moved to at any time after picking up or being given the {1}?",
         "po",
         lambda s, a, o: moved_after(s, a, s.acquired(a, o)),
     ),
@@ -137,7 +137,12 @@ TEMPLATES = (
         "po",
         lambda s, a, o: moved_after(s, a, of(s(a, Group.DISCARD), o)),
     ),
-    Template("bridge", "Where did {0} last acquire the {1}?", "po", lambda s, a, o: where(s, a, s.acquired(a, o))),
+    Template(
+        "bridge",
+        "Where did {0} last pick up the {1} or get it from somebody?",
+        "po",
+        lambda s, a, o: where(s, a, s.acquired(a, o)),
+    ),
     Template(
         "bridge",
         "Where did {0} last drop the {1}?",
@@ -187,8 +192,8 @@ TEMPLATES = (
         either_way=True,
     ),
 )
-"""Table 8: 3 tracking, 14 counting, 6 bridge, 6 comparison. To pick up is to take what lies there; to acquire is that
-or to be given it (Algorithm 1, line 9)."""
+"""Table 8: 3 tracking, 14 counting, 6 bridge, 6 comparison. To pick up is to take what lies there; the paper's
+"acquire" is that or to be given it (Algorithm 1, line 9), so we ask for both by name."""
 
 BEFORE: dict[str, Value] = {"tracking": UNKNOWN, "counting": 0, "bridge": UNKNOWN, "comparison": UNKNOWN_OR_SAME}
 """The answer before any fact that the question is about (B.2.1)."""

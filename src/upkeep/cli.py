@@ -161,9 +161,12 @@ def _parser(root: str) -> argparse.ArgumentParser:
         datasets.dataset,
         "build, describe or audit one, say what differs between two, or what answers without reading score",
     )
-    dataset.add_argument("what", choices=["build", "describe", "baselines", "diff", "audit"])
+    dataset.add_argument("what", choices=["build", "describe", "baselines", "record", "diff", "audit"])
     dataset.add_argument(
-        "name", nargs="?", help="of it; of `diff` a name or a folder of a built one; `baselines`: default, all of them"
+        "name",
+        nargs="?",
+        help="of it; of `diff` a name or a folder of a built one; `baselines`: default, all of them; "
+        "`record`: what its version holds is written into datasets/contents.csv",
     )
     dataset.add_argument("other", nargs="?", help="`diff`: the newer of the two")
     dataset.add_argument("--rows", type=_count, metavar="N", help="`diff`: so many of each kind; default: 5")
@@ -172,6 +175,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     dataset.add_argument("--seed", type=int, metavar="N", help="`audit`: of the drawing; default: 0")
     dataset.add_argument("--to", type=Path, metavar="FILE", help="`audit`: the page; default: results/audits/NAME.html")
     dataset.add_argument("--marks", type=Path, metavar="FILE", help="`audit`: what the page gave, to be kept")
+    dataset.add_argument("--model", metavar="MODEL", help="`audit`: which reads the probes with evidence and without")
 
     image = command("image", jobs.image, "build the image of a method or an engine, or lock requirements")
     image.add_argument("what", choices=["build", "lock"])

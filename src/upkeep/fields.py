@@ -154,6 +154,7 @@ DATASET: Fields = {
     "sha256": "in",
     "faults": "in",
     "published": "out",
+    "changes": "content",
     "provenance": "in",
     "stands_for": "out",
     "part_of": "out",
@@ -165,10 +166,10 @@ DATASET: Fields = {
     "training": "out",
 }
 
-LATER: Mapping[str, Mapping[str, Any]] = {}
+LATER: Mapping[str, Mapping[str, Any]] = {"DatasetCard": {"dataset_version": 1}}
 """Record -> field that it was given when others had been hashed without it -> the value that says what was so before.
-Of that value a field is in no hash: no cell is stale and no reply is lost for its sake. An entry is history: it stays
-as it is, whatever the field's default becomes."""
+Of that value a field is in no hash and no seal: no cell is stale, no reply is lost and no card broken for its sake. An
+entry is history: it stays as it is, whatever the field's default becomes."""
 
 
 def hashed(value: Any) -> Any:

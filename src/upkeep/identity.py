@@ -269,7 +269,17 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     for role, model in catalog.asked(job).items():
         if role != "reader":
             parts[f"{role}_weights"] = weights.find(catalog, model, job.dataset)[1].sha256
+    if isinstance(job, Cell):  # a model is trained again where what it is trained on has changed
+        parts |= _version(card.dataset_version)
     return digest(parts), parts
+
+
+def _version(number: int) -> dict[str, str]:
+    """The part of an identity that says a dataset's version. The first is in none: older results have no such part."""
+    return {DATASET_VERSION: str(number)} if number > 1 else {}
+
+
+DATASET_VERSION = "dataset_version"
 
 
 BY_SUITE = ("seed", "trials")
@@ -348,6 +358,7 @@ def _dataset_parts(catalog: Catalog, dataset: str) -> dict[str, str]:
         "code": tree(catalog, *BUILDERS_CODE, without=("annotator.py",)),
         "files": tree(catalog, f"datasets/{catalog.family_of(dataset)}", without=("dataset.yaml", "README.md")),
         "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
+        **_version(catalog.dataset(dataset).version),
     }
 
 

@@ -23,6 +23,7 @@ import msgspec
 
 from upkeep.contract import Fingerprint, Manifest, Sealed, Sha256
 from upkeep.errors import UpkeepError
+from upkeep.fields import hashed
 from upkeep.files import digest, hash_open, open_regular, refusal, write_atomically
 from upkeep.lines import Refused, decode, excerpt
 
@@ -161,7 +162,7 @@ def fingerprint(path: Path, hashes: Hashes = NOTHING_KNOWN, *, links: bool = Fal
 def seal(record: Sealed) -> str:
     """Hash of all that a record says, however it is written down."""
     try:
-        return digest(msgspec.to_builtins(msgspec.structs.replace(record, seal=None)))
+        return digest(hashed(msgspec.structs.replace(record, seal=None)))
     except RecursionError:
         return "none: it is nested too deep"
 

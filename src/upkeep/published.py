@@ -20,7 +20,7 @@ from upkeep.contract import (
 )
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular
-from upkeep.identity import BY_SUITE, identity, plan_dataset
+from upkeep.identity import BY_SUITE, DATASET_VERSION, identity, plan_dataset
 from upkeep.inputs import command_of, remedy_of
 from upkeep.integrity import Damaged, Missing, Stale, verified_once, verify_folder
 from upkeep.jobs import Cell, Job
@@ -67,6 +67,9 @@ def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Man
         differs = sorted(name for name in parts | old if parts.get(name) != old.get(name))
         if not isinstance(job, Cell):
             problem = "the trained model was made of something else than what is there now"
+        elif DATASET_VERSION in differs:
+            was, now = (given.get(DATASET_VERSION, "1") for given in (old, parts))
+            problem = f"stale: of version {was} of {job.dataset}, which is at version {now}; run it again"
         elif differs and set(differs) <= set(BY_SUITE):
             suite = catalog.config.suite
             problem = f"stale: asked by another suite than {suite!r}, with another {' and '.join(differs)}"
@@ -113,8 +116,10 @@ def require_fresh(catalog: Catalog, job: Job) -> None:
     """
     card = inputs.dataset(catalog, job.dataset)
     if card.plan != (plan := plan_dataset(catalog, job.dataset)):
+        was, now = card.dataset_version, catalog.dataset(job.dataset).version
+        other = f"is of version {was} of {now}" if was != now else "was built from other options, code or inputs"
         raise Stale(
-            f"the dataset {job.dataset!r} was built from other options, code or inputs",
+            f"the dataset {job.dataset!r} {other}",
             where=Layout(catalog.results).dataset(job.dataset) / "card.json",
             expected=f"plan {plan}",
             found=card.plan or "none",

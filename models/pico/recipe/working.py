@@ -156,8 +156,8 @@ _EVENT = re.compile(
     r"|(?:dropped|discarded|left|put down)) the (\w+)\.",
     re.ASCII,
 )
-_KINDS = {"moved": "move", "been to": "move", "visited": "move", "acquiring": "take", "picked up": "take",
-          "held": "take", "dropped": "drop", "dropping": "drop"}  # fmt: skip
+_KINDS = {"moved": "move", "been to": "move", "visited": "move", "picked up": "take",
+          "picking up or being given": "take", "held": "take", "dropped": "drop", "dropping": "drop"}  # fmt: skip
 
 
 def _events(probe: Probe, gold: Gold, told: Sequence[Document]) -> str | None:
@@ -248,7 +248,7 @@ _COUNTED: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = [
         (r"Who has (visited|picked up|dropped) (more different \w+|\w+ more often), (\w+) or (\w+)\?", _more_of),
         (r"Who was the last to go straight from the (\w+) to the (\w+)\?", _straight),
         (r"Where was (\w+) when (\w+) last moved to the (\w+)\?", _meanwhile),
-        (r"What is the latest place that (\w+) moved to at any time after (\w+) the (\w+)\?", _after),
+        (r"What is the latest place that (\w+) moved to at any time after ([\w ]+) the (\w+)\?", _after),
     )
 ]
 _WAYS: dict[str, Sequence[Callable[[Probe, Gold, Sequence[Document]], str | None]]] = {

@@ -57,7 +57,8 @@ def describe(catalog: Catalog, card: DatasetCard) -> str:
     from upkeep.building import describing
     from upkeep.card_numbers import published
 
-    return describing.describe(card, published(catalog.dataset(card.dataset), catalog.root / "papers"))
+    spec = catalog.dataset(card.dataset)
+    return describing.describe(card, published(spec, catalog.root / "papers"), spec.changes)
 
 
 # ---------------------------------------------------------------- builders

@@ -78,6 +78,7 @@ def write(
         pairs=len(built.pairs),
         slices=_slices(built),
         statistics=dict(built.statistics),
+        dataset_version=spec.version,
         provenance=built.provenance or spec.provenance,
         stands_for=spec.stands_for,
         content=content(built.documents, built.probes, built.gold, built.pairs, built.examples),

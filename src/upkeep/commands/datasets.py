@@ -23,6 +23,7 @@ _OF = {
     "seed": ("audit",),
     "to": ("audit",),
     "marks": ("audit",),
+    "model": ("audit",),
 }
 """What only some read of the command line, and which."""
 
@@ -43,6 +44,8 @@ def dataset(arguments: argparse.Namespace) -> int:
             return _audit(arguments)
         case "baselines":
             return _baselines(arguments)
+        case "record":
+            return _record(arguments)
         case _:
             return _describe(arguments)
 
@@ -87,6 +90,17 @@ def _baselines(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _record(arguments: argparse.Namespace) -> int:
+    """Write down what a version of a dataset holds."""
+    from upkeep.operations import contents
+
+    catalog = catalog_of(arguments)
+    catalog.dataset(arguments.name)
+    for name, version in contents.record(catalog, [arguments.name]):
+        print(f"{name}: version {version} is in {contents.path_of(catalog)}")
+    return 0
+
+
 def _diff(arguments: argparse.Namespace) -> int:
     """What differs between two builds; `DIFFER` where anything does."""
     import msgspec
@@ -106,11 +120,14 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    """A page to mark a sample on; or its marks, read back."""
+    """A page to mark a sample on, which a model may read first; or its marks, read back."""
     from upkeep import inputs
+    from upkeep.files import write_atomically
     from upkeep.layout import Layout
+    from upkeep.operations.audit import readings
     from upkeep.operations.audit.marks import take, told
-    from upkeep.operations.audit.page import write_page
+    from upkeep.operations.audit.page import Read, render
+    from upkeep.operations.audit.sample import draw
 
     catalog = catalog_of(arguments)
     catalog.dataset(arguments.name)
@@ -118,13 +135,18 @@ def _audit(arguments: argparse.Namespace) -> int:
     layout = Layout(catalog.results)
     folder = layout.dataset(arguments.name)
     if arguments.marks is not None:
-        if given := [f"--{name}" for name in ("sample", "seed", "to") if getattr(arguments, name) is not None]:
+        others = ("sample", "seed", "to", "model")
+        if given := [f"--{name}" for name in others if getattr(arguments, name) is not None]:
             raise UpkeepError(f"--marks and {given[0]}", remedy="leave it out: the marks say which sample they are of")
         take(folder, card, arguments.marks)
         print("\n".join(told(folder, card)))
         return 0
-    out = arguments.to or layout.audit(arguments.name)
-    shown = write_page(folder, card, arguments.sample or 50, arguments.seed or 0, out)
-    print(f"{out}: {shown} of {card.probes:,} probes. Open it, mark them, save the marks; then")
+    out, count, seed = arguments.to or layout.audit(arguments.name), arguments.sample or 50, arguments.seed or 0
+    items, by_model = draw(folder, count, seed), None
+    if arguments.model is not None:
+        by_model = Read(arguments.model, readings.read(catalog, card, items, arguments.model))
+        print("\n".join(readings.told(by_model.of, len(items), arguments.model)))
+    write_atomically(out, render(items, card, count, seed, by_model).encode())
+    print(f"{out}: {len(items)} of {card.probes:,} probes. Open it, mark them, save the marks; then")
     print(f"  ./upkeep dataset audit {arguments.name} --marks FILE")
     return 0

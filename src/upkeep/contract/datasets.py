@@ -94,6 +94,8 @@ class DatasetCard(Sealed, frozen=True, kw_only=True):
     slices: dict[str, dict[str, Count]]
     """Slice name -> value -> number of questions."""
     statistics: dict[str, float]
+    dataset_version: Positive = 1
+    """Version of the dataset's rules (`DatasetSpec.changes`)."""
     provenance: Provenance = "own"
     """As it was built: a builder may have loaded the release in the place of a rebuild."""
     stands_for: str | None
@@ -148,6 +150,9 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
     """What is done about items of the inputs that have something wrong with them: `refuse` where it is not said."""
     published: dict[str, float | Published] = {}
     """Statistic of the card -> what the paper prints for it: a place in its tables, or a number from its text."""
+    changes: list[Annotated[str, Meta(min_length=1)]] = []
+    """What changed in the rules that it is made by, and why: the first makes version 2, and so on. Results of another
+    version than the last one are in no number."""
     provenance: Provenance = "own"
     """What scores are about: only those on a paper's release speak of the paper's findings."""
     stands_for: str | None = None
@@ -174,6 +179,11 @@ class DatasetSpec(Record, frozen=True, kw_only=True):
                 "`provenance: stand_in` and `stands_for` belong together: "
                 f"found `provenance: {self.provenance}` and `stands_for: {self.stands_for or 'null'}`"
             )
+
+    @property
+    def version(self) -> int:
+        """Of its rules: 1 before the first change."""
+        return 1 + len(self.changes)
 
 
 DatasetFields = defstruct(

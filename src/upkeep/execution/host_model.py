@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from upkeep.catalog import Catalog
 from upkeep.cell.endpoint import Endpoint, EndpointHandle, EndpointRefused
-from upkeep.cell.interface import Message, PromptTooLong
+from upkeep.cell.interface import LLM, Message, PromptTooLong
 from upkeep.cell.lockstep import EngineDied, Handle, lockstep
 from upkeep.cell.remote import RemoteEngine
 from upkeep.contract import CellDescription, EngineSettings, Headings, ModelSpec, PromptCard, Resources, Sampling
@@ -39,7 +39,8 @@ AT_ONCE = 256
 class Question:
     """One chat that a reply is wanted to."""
 
-    chat: Sequence[Message]
+    chat: Sequence[Message] | Callable[[LLM], Sequence[Message]]
+    """Or what makes it, where it depends on how much the model can read."""
     sampling: Sampling
     key: str
     """What its seed is made of, with the trial."""
@@ -65,7 +66,8 @@ class HostModel:
 
     Args:
         model: id of a card in `models/`.
-        kind: what it is asked for, as folders of logs and of requests to endpoints are called: `datasets`, `judged`.
+        kind: what it is asked for, as folders of logs and of requests to endpoints are called: `datasets`, `judged`,
+            `audits`.
         name: for which of these.
 
     Raises:
@@ -133,7 +135,8 @@ class HostModel:
             handle = Handle(worker, self.spec, 0, question.key, question.trial)
         text = error = None
         try:
-            text = (await handle.chat(question.chat, question.sampling)).text
+            chat = question.chat(handle) if callable(question.chat) else question.chat
+            text = (await handle.chat(chat, question.sampling)).text
         except (PromptTooLong, EndpointRefused) as refused:
             error = str(refused)
         return Said(text, error, handle.prompt_tokens, handle.completion_tokens, handle.cached_tokens)

@@ -18,7 +18,7 @@ import polars as pl
 from msgspec import Struct
 
 from upkeep.catalog import CONTROLS, Catalog
-from upkeep.contract import Manifest, Provenance
+from upkeep.contract import DatasetCard, Manifest, Provenance
 from upkeep.errors import UpkeepError
 from upkeep.files import write_atomically
 from upkeep.grading.agreement import agreements, work
@@ -142,6 +142,7 @@ def render(catalog: Catalog, suite_scores: Scores, out: Path) -> list[Edit]:
             error_kinds=_error_kinds(layout, rows),
             controls=controls(cells, scores),
             trivial=trivial.shown(catalog, suite_scores),
+            versions=_versions(suite_scores.basis.datasets),
             overview=overview(suite_scores.own),
             beside=[(str(cell), _link(layout, str(cell), out)) for cell in suite_scores.basis.beside],
             papers=papers,
@@ -312,6 +313,11 @@ def _datasets(scores: pl.DataFrame, provenance: Provenance) -> list[tuple[str, s
     """(dataset, the paper's that it is set beside) of the datasets of a provenance."""
     pairs = scores.filter(pl.col("provenance") == provenance).select("dataset_id", "dataset")
     return pairs.unique("dataset_id", keep="first", maintain_order=True).rows()
+
+
+def _versions(datasets: Mapping[str, DatasetCard | UpkeepError]) -> dict[str, int]:
+    """Of each dataset that is there, the version that all numbers on it are of."""
+    return {name: card.dataset_version for name, card in datasets.items() if isinstance(card, DatasetCard)}
 
 
 def _totals(rows: Sequence[CellRow]) -> dict[str, float]:

@@ -1,45 +1,15 @@
-"""What people said of a sample of a dataset's probes, and what follows for the dataset."""
+"""The file of marks that the page of an audit gives, taken in; and what follows for the dataset, told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
 
-import polars as pl
-
-from upkeep.contract import DatasetCard, Name, Positive, Record, Sealed, Sha256
+from upkeep.contract import DatasetCard
 from upkeep.errors import UpkeepError
-from upkeep.grading.statistics import COUNTS_SCHEMA, estimate
-from upkeep.integrity import Damaged, Missing, Stale, read_record, read_sealed, write_sealed
+from upkeep.grading.audited import RECORD, Audit, Marks, audit_of, precision
+from upkeep.integrity import read_record, write_sealed
 from upkeep.operations.audit.sample import draw, hash_of
-
-Aspect = Literal["right", "answerable", "unambiguous", "natural"]
-"""The answer key is right; the evidence is enough to answer; one answer is meant; somebody could ask it so."""
-ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
-RECORD = "audit.json"
-
-
-class Marks(Record, frozen=True, kw_only=True):
-    """The file that the page gives."""
-
-    version: Literal[1] = 1
-    dataset: Name
-    sample: Positive
-    """How many probes were asked for."""
-    seed: int
-    probes: Sha256
-    """`sample.hash_of` the probes that were shown."""
-    marks: dict[str, dict[Aspect, bool]]
-    """Probe -> what was said of it; nothing that was left open."""
-
-
-class Audit(Sealed, frozen=True, kw_only=True):
-    """`audit.json` beside a dataset's card: it goes with the build that it is of."""
-
-    marks: Marks
-    content: dict[str, Sha256]
-    """The card's."""
 
 
 def take(folder: Path, card: DatasetCard, file: Path) -> Marks:
@@ -87,48 +57,16 @@ def take(folder: Path, card: DatasetCard, file: Path) -> Marks:
     return marks
 
 
-def precision(marks: Marks) -> pl.DataFrame:
-    """Share of probes with the mark yes, by aspect, with its interval (`grading.statistics`), clustered by question.
-
-    Returns:
-        Rows of `estimate`, `metric` the aspect; no row for one that is never marked.
-    """
-    rows = [
-        {
-            "subset": "all",
-            "metric": aspect,
-            "at": None,
-            "question_id": probe.rpartition("@")[0],
-            "hits": float(said[aspect]),
-            "total": 1.0,
-            "n": 1,
-        }
-        for aspect in ASPECTS
-        for probe, said in marks.marks.items()
-        if aspect in said
-    ]
-    keys = ("subset", "metric", "at", "question_id")
-    counts = pl.DataFrame(rows, schema=COUNTS_SCHEMA).group_by(keys, maintain_order=True)
-    return estimate(counts.agg(pl.col("hits", "total", "n").sum()))
-
-
 def told(folder: Path, card: DatasetCard) -> Iterator[str]:
     """What a dataset's audit says, a line each, to be shown with its card; nothing where there is none.
 
     Raises:
         UpkeepError: it is not what was written, or is of another build.
     """
-    remedy = f"./upkeep dataset audit {card.dataset} --marks FILE"
-    try:
-        audit = read_sealed(folder / RECORD, Audit, remedy)
-    except Missing:
+    if (audit := audit_of(folder, card)) is None:
         return
-    if audit.content != card.content:
-        raise Stale("an audit of another build", where=folder / RECORD, remedy=f"remove it, or {remedy}")
-    if audit.marks.dataset != card.dataset:
-        raise Damaged("another dataset's audit", where=folder / RECORD, found=audit.marks.dataset, remedy=remedy)
-    yield f"audit: marked by people, of {audit.marks.sample} probes drawn with seed {audit.marks.seed}"
-    for row in precision(audit.marks).to_dicts():
+    yield f"audit: read and marked, of {audit.marks.sample} probes drawn with seed {audit.marks.seed}"
+    for row in precision(audit.marks.marks).to_dicts():
         between = "no interval" if row["low"] is None else f"{row['low']:.1f} to {row['high']:.1f}"
         counted = f"{row['n']} probes of {row['questions']} questions"
         yield f"  {row['metric']:<12} {row['value']:5.1f}% ({between}), {counted}"

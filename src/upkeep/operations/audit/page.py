@@ -5,39 +5,41 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from upkeep.contract import DatasetCard
-from upkeep.files import write_atomically
-from upkeep.operations.audit.marks import ASPECTS
-from upkeep.operations.audit.sample import Item, draw, hash_of
+from upkeep.grading.audited import ASPECTS
+from upkeep.operations.audit.readings import FINDINGS, Reading, suspicious_first
+from upkeep.operations.audit.sample import Item, hash_of
 from upkeep.pages import templates
 
 
-def write_page(folder: Path, card: DatasetCard, count: int, seed: int, out: Path) -> int:
-    """Draw a sample of a dataset and write its page; returns how many probes are on it.
+@dataclass(frozen=True)
+class Read:
+    """The sample as a model read it."""
+
+    model: str
+    of: Mapping[str, Reading]
+    """probe_id -> Reading."""
+
+
+def render(items: list[Item], card: DatasetCard, count: int, seed: int, read: Read | None = None) -> str:
+    """The page. What dataset and model say is text in it, whatever it looks like; the one script that may run is ours.
 
     Args:
-        folder: of the built dataset, verified.
-
-    Raises:
-        UpkeepError: a file cannot be read, or the page cannot be written.
+        items: the sample of so many probes that was drawn with this seed (`sample.draw`).
+        read: where a model has read it; then what is suspicious stands first. Marks are of the same words all the same.
     """
-    items = draw(folder, count, seed)
-    write_atomically(out, render(items, card, count, seed).encode())
-    return len(items)
-
-
-def render(items: list[Item], card: DatasetCard, count: int, seed: int) -> str:
-    """The page. What a dataset says is text in it, whatever it looks like; the one script that may run is ours."""
     environment = templates("upkeep.operations.audit", marked=marked)
     script = environment.loader.get_source(environment, "audit.js")[0]  # type: ignore[union-attr]
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("audit.html.j2").render(
-        items=items,
+        items=suspicious_first(items, read.of) if read else items,
+        read=read,
+        findings=FINDINGS,
         card=card,
         count=count,
         seed=seed,
