@@ -271,7 +271,7 @@ def copy_repository(folder: Path) -> Path:
 
 SMALLER = {
     "oaks_babi": {"streams": (4, 2), "chunks": (10, 5), "questions": (32, 16)},
-    "oaks_novel": {"streams": (4, 2), "chunks": (10, 6)},
+    "oaks_novel": {"streams": (4, 2), "chunks": (10, 6), "chunk_tokens": (126, 130)},
 }
 
 

@@ -125,6 +125,7 @@ def test_a_claim_whose_query_fails_is_told_by_file_line_and_id_in_one_line(root:
     ("words", "remedy"),
     [
         ("rnu mini", "did you mean run?"),
+        ("describe town", "did you mean dataset describe?"),
         ("list cels", "did you mean cells or models?"),
         ("new datset town", "did you mean dataset?"),
         ("run mini --fersh", "did you mean --fresh?"),

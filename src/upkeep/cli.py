@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,8 +54,18 @@ class _Parser(argparse.ArgumentParser):
         else:
             wrong = re.search(r"unrecognized arguments: (-[^\s=]*)", message)
             word, known = wrong[1] if wrong else "", [name for name in self._option_string_actions if wrong]
-        close = difflib.get_close_matches(word, known)
+        # What belongs to another command comes first: `describe` is `dataset describe`.
+        close = [f"{name} {word}" for name, words in self._words() if word in words]
+        close = close or difflib.get_close_matches(word, known)
         super().error(f"{message}\n  remedy:   did you mean {' or '.join(close)}?" if close else message)
+
+
+    def _words(self) -> Iterator[tuple[str, Collection[str]]]:
+        """The commands, with the words that each of them takes."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, sub in action.choices.items():
+                    yield name, [word for one in sub._actions for word in one.choices or ()]
 
 
 @functools.cache
