@@ -119,7 +119,7 @@ def test_the_suites_own_counts_are_about_its_own_cells(root: Path) -> None:
     follow(root, "./upkeep cell town/gold/default/none --suite tried")
     told = upkeep(root, "run", "tried")
     assert told.returncode == 0 and "suite tried: 1 cells" in told.stdout
-    assert "Null" in told.stdout and "Gold" not in told.stdout, "the summary"
+    assert "null/default/none" in told.stdout and "gold/" not in told.stdout, "the summary"
     scored = upkeep(root, "score", "tried")
     assert re.search(r"scores of 1 cells and [12] beside the suite's$", scored.stdout.strip())
     status = json.loads(upkeep(root, "status", "tried", "--json").stdout)

@@ -59,7 +59,6 @@ class _Parser(argparse.ArgumentParser):
         close = close or difflib.get_close_matches(word, known)
         super().error(f"{message}\n  remedy:   did you mean {' or '.join(close)}?" if close else message)
 
-
     def _words(self) -> Iterator[tuple[str, Collection[str]]]:
         """The commands, with the words that each of them takes."""
         for action in self._actions:
