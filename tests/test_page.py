@@ -208,6 +208,14 @@ def test_the_summary_has_methods_by_datasets() -> None:
     assert summary(NO_SCORES, {}) == "no scores"
 
 
+def test_many_datasets_are_shown_in_several_tables_and_no_number_is_cut() -> None:
+    names = [f"a_dataset_with_a_name_{n}" for n in range(20)]
+    scores = frame(*(score(dataset=name, cell=f"{name}/long_context/default/m") for name in names))
+    told = summary(scores, {})
+    assert all(len(line) <= 120 for line in told.splitlines()) and "…" not in told
+    assert told.count("36.2 ± 1.0") == 20 and all(name in told for name in names)
+
+
 def test_the_terminal_counts_what_came_of_each_papers_findings(tmp_path: Path) -> None:
     (tmp_path / "oaks").mkdir()
     lines = ["claim,where,published,release,rebuild,stand_in", *(f"c{n},t,holds,not_run,not_run,holds" for n in (1, 2))]

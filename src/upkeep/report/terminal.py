@@ -14,12 +14,16 @@ import polars as pl
 from upkeep.report.fields import by_words
 from upkeep.report.written import FINDINGS, ON
 
+WIDTH = 120
+"""Characters of a line."""
+NUMBER, GAP = 12, 3
+"""Characters of a number with its interval, and between two columns."""
 _NAMES = dict(zip(ON, ("the papers' own data", "rebuilt data", "small stand-ins"), strict=True))
 
 
 def summary(scores: pl.DataFrame, trials: Mapping[str, int]) -> str:
     """Accuracy (%) of cells with the 95% half-width: a row for what a cell's id has after its dataset, a column for
-    each dataset.
+    each dataset; in several tables, where they are many.
 
     Args:
         scores: `grading.score.SCORE_SCHEMA`.
@@ -38,18 +42,32 @@ def summary(scores: pl.DataFrame, trials: Mapping[str, int]) -> str:
         key = row["cell"].partition("/")[2], trials.get(row["cell"], 1)
         rows.setdefault(key, {}).setdefault(row["dataset_id"], row)
     several = any(times > 1 for _, times in rows)
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("METHOD/VARIANT/MODEL", no_wrap=True)
-    for heading in [*(["trials"] if several else []), *datasets]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for (name, times), found in rows.items():
-        texts = (_number(found[dataset]) if dataset in found else "–" for dataset in datasets)
-        table.add_row(name, *([str(times)] if several else []), *texts)
-    console = Console(file=io.StringIO(), width=200, color_system=None, force_terminal=False)
-    console.print(table)
+    console = Console(file=io.StringIO(), width=10 * WIDTH, color_system=None, force_terminal=False)
+    longest = max(len(name) for name, _ in rows)
+    for some in _parts(datasets, WIDTH - longest - 10 * several):
+        table = Table(box=SIMPLE_HEAD)
+        table.add_column("METHOD/VARIANT/MODEL", no_wrap=True)
+        for heading in [*(["trials"] if several else []), *some]:
+            table.add_column(heading, justify="right", no_wrap=True)
+        for (name, times), found in rows.items():
+            texts = [_number(found[dataset]) if dataset in found else "–" for dataset in some]
+            if found.keys() & set(some):
+                table.add_row(name, *([str(times)] if several else []), *texts)
+        console.print(table)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     lines = "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
     return f"Accuracy (%), 95% interval clustered by question\n\n{lines}"
+
+
+def _parts(datasets: list[str], room: int) -> Iterator[list[str]]:
+    """The datasets of one table after the other: as many as fit into so many characters, one at least."""
+    some: list[str] = []
+    for dataset in datasets:
+        if some and sum(max(len(one), NUMBER) + GAP for one in [*some, dataset]) > room:
+            yield some
+            some = []
+        some.append(dataset)
+    yield some
 
 
 def _number(row: Mapping[str, Any]) -> str:
