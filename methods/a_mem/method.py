@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Retrieved, Seen, Tools
+from upkeep.cell import LLM, Answer, Context, Document, Method, Probe, Retrieved, Seen, Tools
+from upkeep.cell.asking import instructed, json_object
 from upkeep.cell.budget import cut
 from upkeep.cell.interface import PromptTooLong
 
@@ -106,15 +106,10 @@ class AMem(Method):
             PromptTooLong: nothing of the text fits.
         """
         sampling = replace(llm.sampling, max_tokens=min(LONGEST, llm.context_length // 4))
-        room = llm.context_length - sampling.max_tokens - llm.count_prompt(_asked(rules, before)) - 16
+        room = llm.context_length - sampling.max_tokens - llm.count_prompt(instructed(rules, before)) - 16
         if room < 1:
             raise PromptTooLong(f"notes cannot be kept in {llm.context_length} tokens of context")
-        reply = (await llm.chat(_asked(rules, before + cut(text, room, llm)), sampling)).text
-        try:
-            found = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return json_object((await llm.chat(instructed(rules, before + cut(text, room, llm)), sampling)).text)
 
 
 @dataclass
@@ -165,7 +160,3 @@ def _of(told: dict[str, Any], key: str, kind: type) -> list[Any]:
     """What the list under a key holds of one kind; nothing where there is no list."""
     found = told.get(key)
     return [one for one in found if type(one) is kind] if isinstance(found, list) else []
-
-
-def _asked(rules: str, text: str) -> list[Message]:
-    return [Message(role="system", parts=[rules]), Message(role="user", parts=[text])]

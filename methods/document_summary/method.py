@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Seen, Tools
+from upkeep.cell.asking import instructed
 from upkeep.cell.budget import cut, pieces
 from upkeep.cell.interface import PromptTooLong
 
@@ -49,10 +50,7 @@ class DocumentSummary(Method):
 
     def request(self, text: str) -> list[Message]:
         """The chat that asks for a text's summary."""
-        return [
-            Message(role="system", parts=[SYSTEM.format(budget=self.budget)]),
-            Message(role="user", parts=[f"# Text\n{text}"]),
-        ]
+        return instructed(SYSTEM.format(budget=self.budget), f"# Text\n{text}")
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
         return await self.read(probe, llm, Context(memory="\n\n".join(self.summaries[probe.stream])))

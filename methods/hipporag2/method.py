@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Retrieved, Seen, Tools
+from upkeep.cell import LLM, Answer, Context, Document, Method, Probe, Retrieved, Seen, Tools
+from upkeep.cell.asking import instructed, json_object
 from upkeep.cell.budget import pieces
 from upkeep.cell.interface import Embedder, PromptTooLong
 from upkeep.cell.retrieval import Dense
@@ -60,16 +61,16 @@ class HippoRag2(Method):
         """The triples of a document, of each of its pieces where the model cannot read it whole; None where a reply is
         not what was asked for."""
         sampling = replace(llm.sampling, temperature=0.0, max_tokens=min(EXTRACTION, llm.context_length // 4))
-        room = llm.context_length - 2 * sampling.max_tokens - llm.count_prompt(_asked(TRIPLES, "")) - 16
+        room = llm.context_length - 2 * sampling.max_tokens - llm.count_prompt(instructed(TRIPLES, "")) - 16
         if room < 1:
             raise PromptTooLong(f"no text to find facts in fits into {llm.context_length} tokens of context")
         triples: list[Triple] = []
         for text in pieces(document.text, room, llm):
-            named = listed((await llm.chat(_asked(ENTITIES, f"# Text\n{text}"), sampling)).text, "entities")
+            named = listed((await llm.chat(instructed(ENTITIES, f"# Text\n{text}"), sampling)).text, "entities")
             if named is None:
                 return None
             given = f"# Text\n{text}\n\n# Entities\n{json.dumps(named, ensure_ascii=False)}"
-            told = listed((await llm.chat(_asked(TRIPLES, given), sampling)).text, "triples")
+            told = listed((await llm.chat(instructed(TRIPLES, given), sampling)).text, "triples")
             if told is None:
                 return None
             triples += [
@@ -98,7 +99,7 @@ class HippoRag2(Method):
     async def chosen(self, probe: Probe, facts: Sequence[Triple], llm: LLM) -> list[int] | None:
         """The places of the facts that the model keeps; None where its reply is not what was asked for."""
         lines = "\n".join(f"{n}. {' '.join(fact)}" for n, fact in enumerate(facts, start=1))
-        request = _asked(FILTER, f"# Question\n{probe.question}\n\n# Facts\n{lines}")
+        request = instructed(FILTER, f"# Question\n{probe.question}\n\n# Facts\n{lines}")
         sampling = replace(llm.sampling, temperature=0.0, max_tokens=min(FILTERING, llm.sampling.max_tokens))
         named = listed((await llm.chat(request, sampling)).text, "facts")
         if named is None:
@@ -232,12 +233,5 @@ def normal(triple: Triple) -> Triple:
 
 def listed(reply: str, key: str) -> list[Any] | None:
     """The list under a key of the JSON object in a reply; None where there is none."""
-    try:
-        found = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])[key]
-    except (ValueError, KeyError):
-        return None
+    found = (json_object(reply) or {}).get(key)
     return found if isinstance(found, list) else None
-
-
-def _asked(rules: str, text: str) -> list[Message]:
-    return [Message(role="system", parts=[rules]), Message(role="user", parts=[text])]

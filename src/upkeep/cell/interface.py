@@ -173,6 +173,14 @@ class PromptTooLong(ValueError):
     """A prompt that does not fit into the model's context."""
 
 
+def quoted(words: Iterable[str], stream: str) -> list[Document]:
+    """The very words that a question was made from (`Gold.context`), as documents."""
+    return [
+        Document(id=f"context {n}", stream=stream, position=n, timestamp=None, text=text)
+        for n, text in enumerate(words)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What has arrived when a probe is asked: the documents of the probe's stream up to its position, oldest first.
@@ -202,11 +210,7 @@ class Seen:
         if not self.gold.context:
             evidence = set(self.gold.evidence)
             return [document for document in self.documents if document.id in evidence]
-        stream = self.documents[0].stream
-        return [
-            Document(id=f"context {n}", stream=stream, position=n, timestamp=None, text=text)
-            for n, text in enumerate(self.gold.context)
-        ]
+        return quoted(self.gold.context, self.documents[0].stream)
 
     def pick(self, ids: Iterable[str]) -> list[Document]:
         """The documents of these ids, in the order of the ids.

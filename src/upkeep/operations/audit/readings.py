@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from upkeep.catalog import Catalog
-from upkeep.cell.interface import LLM, Context, Message
+from upkeep.cell.interface import LLM, Context, Message, quoted
 from upkeep.cell.prompts import Prompt, fit
 from upkeep.contract import DatasetCard, Document, Probe
 from upkeep.errors import UpkeepError
@@ -163,10 +163,7 @@ def _contexts(folder: Path, items: Sequence[Item]) -> dict[str, Context]:
         row, last = rows[item.probe_id], item.position
         own = [one for one in known if one.stream == item.stream and one.position <= last and one.id in row["evidence"]]
         if words := row.get("context"):
-            own = [
-                Document(id=f"context {n}", stream=item.stream, position=n, timestamp=None, text=text)
-                for n, text in enumerate(words)
-            ]
+            own = quoted(words, item.stream)
         if own:
             found[item.probe_id] = Context(recent=own)
     return found
