@@ -36,7 +36,6 @@ class FakeLLM:
         self.context_length = context_length
         self.sampling = Sampling(max_tokens=max_tokens)
         self.trial = 0
-        self.calls_tools = False
         self.prompts: list[str] = []
         self.exact_counts = 0
         self._count = count or (lambda text: len(text.split()))

@@ -28,7 +28,7 @@ class Scripted(FakeLLM):
         """Of each call: whether tools were."""
 
     async def chat(self, messages: Sequence[Message], sampling: Sampling | None = None, **options: Any) -> Reply:
-        assert set(options) <= {"tools"} and (self.calls_tools or not options)
+        assert set(options) <= {"tools"}
         await super().chat(messages, sampling)
         self.longest.append((sampling or self.sampling).max_tokens)
         self.offered.append(bool(options.get("tools")))
@@ -43,9 +43,10 @@ def led(
     llm: FakeLLM,
     portions: Sequence[Sequence[int]] = ((0,), (1,), (2,), (3,), (4,)),
     reader: FakeLLM | None = None,
+    **tools: Any,
 ) -> tuple[Method, list[Answer]]:
     """The method, and what it answers after each portion of documents; `llm` reads, too, where there is no `reader`."""
-    method = make(name, variant)
+    method = make(name, variant, **tools)
 
     async def lead() -> tuple[Method, list[Answer]]:
         answers = []
@@ -191,8 +192,7 @@ def agent(
     script: Callable[[str], Any], variant: str = "k3", *, native: bool = True, **settings: Any
 ) -> tuple[Scripted, Answer]:
     llm = Scripted(script, **settings)
-    llm.calls_tools = native
-    _, answers = led("rag_agentic", variant, llm, [(0, 1, 2, 3, 4)])
+    _, answers = led("rag_agentic", variant, llm, [(0, 1, 2, 3, 4)], calls_tools=native)
     return llm, answers[-1]
 
 

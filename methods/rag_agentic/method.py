@@ -54,17 +54,16 @@ class RagAgentic(Method):
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:
         limit: int = self.parameters["k"]
+        native = self.tools.calls_tools
         messages = self.tools.prompt.messages(probe, Context(retrieved=()))
-        rules = RULES.format(k=limit) + ("" if llm.calls_tools else IN_TEXT)
+        rules = RULES.format(k=limit) + ("" if native else IN_TEXT)
         messages[0] = Message(role="system", parts=[*messages[0]["parts"], rules])
         found: list[Retrieved] = []
         searches = shown = 0
         while True:
             searching = searches < limit
-            reply = (
-                await llm.chat(messages, tools=[SEARCH]) if llm.calls_tools and searching else await llm.chat(messages)
-            )
-            asked = queries(reply, native=llm.calls_tools) if searching else []
+            reply = await llm.chat(messages, tools=[SEARCH]) if native and searching else await llm.chat(messages)
+            asked = queries(reply, native=native) if searching else []
             if not asked:
                 break
             messages.append(Message(role="assistant", parts=[reply.text], tool_calls=reply.tool_calls))
@@ -72,7 +71,7 @@ class RagAgentic(Method):
                 result, searches = "No search is left: answer now.", searches + 1
                 if searches <= limit:
                     result, document = self.searched(probe, query, seen, found)
-                    if document is not None and not fits([*messages, told(call, result)], llm):
+                    if document is not None and not fits([*messages, told(call, result)], llm, native=native):
                         result = f"Document {document.position} does not fit into your context."
                     shown += document is not None and result == entry(document)
                 messages.append(told(call, result))
@@ -119,7 +118,7 @@ def told(call: str | None, result: str) -> Message:
     return Message(role="tool", parts=[result], tool_call_id=call)
 
 
-def fits(messages: Sequence[Message], llm: LLM) -> bool:
+def fits(messages: Sequence[Message], llm: LLM, *, native: bool) -> bool:
     """Whether a chat leaves room for tools and answer."""
-    room = llm.context_length - llm.sampling.max_tokens - llm.count(json.dumps(SEARCH)) * llm.calls_tools
+    room = llm.context_length - llm.sampling.max_tokens - llm.count(json.dumps(SEARCH)) * native
     return llm.count_prompt(messages) + MARGIN <= room

@@ -90,8 +90,6 @@ class LLM(Protocol):
     """The model's decoding parameters; a call overrides them explicitly."""
     trial: int
     """Which repetition of its probe it is for, from 0."""
-    calls_tools: bool
-    """Whether `chat` takes tools."""
 
     async def chat(
         self,

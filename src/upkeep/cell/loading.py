@@ -56,8 +56,14 @@ def make_method(cell: CellDescription, methods: Path, embedder: Embedder | None,
     door = Door(embedder, cell.aliases, max_calls=cell.max_calls, one_at_a_time=cell.one_at_a_time)
     if cell.one_at_a_time:
         os.environ.update(door.environment)  # before the method's code is loaded, which may look for it then
+    spec = cell.model_spec
     tools = Tools(
-        prompt=Prompt(cell.prompt, cell.examples), embedder=embedder, seed=cell.seed, threads=threads, door=door
+        prompt=Prompt(cell.prompt, cell.examples),
+        embedder=embedder,
+        seed=cell.seed,
+        threads=threads,
+        calls_tools=spec is not None and (spec.tool_calls is not None or spec.endpoint is not None),
+        door=door,
     )
     if cell.command:
         return CommandMethod(cell.parameters, tools, cell.command, methods / cell.method)

@@ -249,14 +249,10 @@ class Handle:
     order coroutines come to ask. None where they go by the order of calls."""
     sampling: Sampling = field(init=False)
     context_length: int = field(init=False)
-    calls_tools: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.sampling = self.spec.sampling if self.spec else Sampling()
         self.context_length = self.spec.context_length if self.spec else 0
-        self.calls_tools = self.spec is not None and (
-            self.spec.tool_calls is not None or self.spec.endpoint is not None
-        )
 
     @property
     def usage(self) -> Usage:

@@ -31,6 +31,8 @@ class Tools:
     embedder: Embedder | None = None
     seed: int = 0
     threads: int = 1
+    calls_tools: bool = False
+    """Whether the model's `chat` takes tools."""
     door: Door = field(default_factory=Door)
     """For code from elsewhere, which asks models as OpenAI-compatible clients do."""
 
