@@ -112,9 +112,9 @@ CHANGES = {
     "requirements of the slim base": ("containers/base/requirements.lock", "", "b==1"),
     "engine's requirements": ("containers/transformers/requirements.lock", "", "b==1"),
     "build of methods' images": ("containers/method/Dockerfile", "", "USER 0"),
-    "code in the container": ("src/upkeep/cell/runner.py", "", "# new"),
-    "contract": ("src/upkeep/contract/__init__.py", "", "# new"),
-    "order of rounds": ("src/upkeep/execution/rounds.py", "", "# new"),
+    "code in the container": ("src/upkeep/cell/runner.py", "", "new = 1\n"),
+    "contract": ("src/upkeep/contract/__init__.py", "", "new = 1\n"),
+    "order of rounds": ("src/upkeep/execution/rounds.py", "", "new = 1\n"),
     "sampling": ("models/m/model.yaml", "summary: s", "summary: s\nsampling: {temperature: 0.7}"),
     "chat template": ("models/m/model.yaml", "summary: s", "summary: s\nchat_template: x"),
     "context length": ("models/m/model.yaml", "length: 100", "length: 101"),
@@ -132,6 +132,8 @@ CHANGES = {
     "trials": ("config/suites/mini.yaml", "trials: 1", "trials: 2"),
 }
 NO_CHANGES = {
+    "a comment in the container's code": ("src/upkeep/cell/runner.py", "", "# new"),
+    "words of a contract": ("src/upkeep/contract/__init__.py", "", '"""New."""'),
     "method's label": ("methods/echo/method.yaml", "label: Echo", "label: Other"),
     "another variant": ("methods/echo/method.yaml", "b: {n: 2}", "b: {n: 9}, c: {}"),
     "time limit": ("methods/echo/method.yaml", "{disk_gb: 1}", "{disk_gb: 1, minutes: 9}"),

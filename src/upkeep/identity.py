@@ -8,11 +8,7 @@ known before anything is built.
 
 from __future__ import annotations
 
-import ast
-import os
-from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -21,9 +17,10 @@ from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
 from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, Sampling, TrainingSet
 from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, plain
-from upkeep.files import digest, hash_file
+from upkeep.files import digest
 from upkeep.jobs import Cell, Job, Training
 from upkeep.method_cards import sees_of
+from upkeep.sources import listing, meaning, once, tree, wordless
 
 METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract")
 """The suite's own code in a method's container."""
@@ -66,79 +63,6 @@ TRAINING_CODE = (
     "cell/training.py",
 )
 """What a training runs: it is not replayed, so nothing else makes a trained model stale."""
-
-
-# ---------------------------------------------------------------- hashing
-
-
-MAX_SOURCE_BYTES = 256 * 2**20
-"""Of a file that is code, requirements or beside them."""
-_trees: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
-
-
-def tree(catalog: Catalog, *places: str, without: Collection[str] = ()) -> str:
-    """Hash of source files and folders, by path and content; what Python and editors leave behind is left out.
-
-    A catalog is a snapshot of the repository: each tree is read once for it.
-    """
-    known = _trees.setdefault(catalog, {})
-    key = (*places, *sorted(without))
-    if key not in known:
-        known[key] = digest([file for place in places for file in _files(catalog.root, place, without)])
-    return known[key]
-
-
-def _files(root: Path, place: str, without: Collection[str]) -> Iterable[tuple[str, str]]:
-    start = root / place
-    paths = sorted(p for p in start.rglob("*") if not p.is_dir()) if start.is_dir() else [start]
-    for path in paths if os.path.lexists(start) else ():
-        parts = path.relative_to(root).parts
-        hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
-        if not hidden and path.suffix != ".pyc" and path.name not in without:
-            yield "/".join(parts), hash_file(path, MAX_SOURCE_BYTES)
-
-
-def meaning(catalog: Catalog, names: Sequence[str]) -> str:
-    """Hash of what modules of the suite do: comments, layout and docstrings are no part of it, nor what the suite calls
-    its modules. As in `tree`, there may be none, and each is read once for a catalog."""
-    known, key = _trees.setdefault(catalog, {}), ("meaning", *names)
-    if key not in known:
-        paths = [path for name in names if (path := catalog.root / "src" / "upkeep" / name).is_file()]
-        known[key] = digest(sorted(_without_words(path.read_text("utf-8")) for path in paths))
-    return known[key]
-
-
-def _without_words(source: str) -> str:
-    """A module's syntax tree without comments, layout and docstrings, and without imports from the suite itself."""
-    parsed = ast.parse(source)
-    for node in ast.walk(parsed):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [one for one in body if not _is_word(one)]  # type: ignore[attr-defined]
-    return ast.dump(parsed, annotate_fields=False)
-
-
-def _is_word(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.Expr(value=ast.Constant()):
-            return True
-        case ast.ImportFrom(module=str(module)):
-            return module.partition(".")[0] == "upkeep"
-    return False
-
-
-def _listing(catalog: Catalog, place: str) -> str:
-    """Hash of names, sizes and times of the files at a user's own place; of the place alone where nothing is there.
-
-    Contents are hashed when they are taken in: they may be hundreds of gigabytes, and a plan is made in no time.
-    """
-    known, key = _trees.setdefault(catalog, {}), ("a user's own", place)
-    if key not in known:
-        start = catalog.root / Path(place).expanduser()
-        found = [(p, p.stat()) for p in (weights.files_of(start) if start.is_dir() else [start]) if p.is_file()]
-        files = [(p.relative_to(start).as_posix(), s.st_size, s.st_mtime_ns) for p, s in found]
-        known[key] = digest([place, files])
-    return known[key]
 
 
 # ---------------------------------------------------------------- what a container is told
@@ -237,7 +161,7 @@ def _code(catalog: Catalog, job: Job) -> dict[str, str]:
         "sees": sees_of(card, job.variant),
         "streams": str(card.streams),
         "method_code": _method_code(catalog, job.method),
-        "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else tree(catalog, *CELL_CODE),
+        "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else wordless(catalog, *CELL_CODE),
         "requirements": _requirements(catalog, job.method, catalog.below(job.method, job.model)),
         **({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {}),
         **_served(catalog, job),
@@ -345,10 +269,7 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     A dataset may be made of another's files if its name begins with the other's: a control set of the same feed.
     As in `tree`, that is worked out once for a catalog.
     """
-    known, key = _trees.setdefault(catalog, {}), ("dataset", dataset)
-    if key not in known:
-        known[key] = digest(_dataset_parts(catalog, dataset))
-    return known[key]
+    return once(catalog, ("dataset", dataset), lambda: _dataset_parts(catalog, dataset))
 
 
 def _dataset_parts(catalog: Catalog, dataset: str) -> dict[str, str]:
@@ -357,7 +278,7 @@ def _dataset_parts(catalog: Catalog, dataset: str) -> dict[str, str]:
         "spec": plain(part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, *BUILDERS_CODE, without=("annotator.py",)),
         "files": tree(catalog, f"datasets/{catalog.family_of(dataset)}", without=("dataset.yaml", "README.md")),
-        "paths": plain({k: _listing(catalog, v) for k, v in own.items()}),
+        "paths": plain({k: listing(catalog, v) for k, v in own.items()}),
         **_version(catalog.dataset(dataset).version),
     }
 
@@ -392,6 +313,6 @@ def plan_weights(catalog: Catalog, model: str) -> str:
     parts = {
         "spec": plain(part(spec, MODEL, "content")),
         "recipe": tree(catalog, "src/upkeep/serving/make_model.py") if spec.source == "rule" else "",
-        "path": _listing(catalog, own) if own else "",
+        "path": listing(catalog, own) if own else "",
     }
     return digest(parts)

@@ -8,11 +8,12 @@ from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, ModelSpec, Resources, Role
 from upkeep.fields import MODEL, hashed, part, plain
-from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, engine_settings, meaning, tree
+from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, engine_settings
 from upkeep.images.environments import requirement_locks
 from upkeep.images.locks import read_lock
 from upkeep.jobs import Cell, Job
 from upkeep.judges import judges_of
+from upkeep.sources import meaning, tree
 
 PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
 """What computes vectors."""

@@ -30,9 +30,9 @@ from upkeep.contract import Baseline, Baselines, Form, Kind
 from upkeep.grading import wording
 from upkeep.grading.graded import CODE, grade, read_response
 from upkeep.grading.key import Key, canonical_answers, read_key
-from upkeep.identity import meaning
 from upkeep.integrity import Damaged, Missing, read_sealed, write_sealed
 from upkeep.layout import Layout
+from upkeep.sources import meaning
 
 EXACT = 1_000_000
 """Answers of one baseline to one form that are graded at most; where there are more, a seeded draw of so many is."""

@@ -21,12 +21,12 @@ from upkeep.grading.key import GRADED_ON
 from upkeep.grading.metric_families import code_of, family_of, second_of
 from upkeep.grading.metrics import Family, Second
 from upkeep.grading.score import Identity, identify, printed_as
-from upkeep.identity import tree
 from upkeep.integrity import Missing
 from upkeep.jobs import Cell
 from upkeep.judges import called, each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.published import Standing, standing
+from upkeep.sources import tree
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from upkeep.files import open_regular, write_atomically
 from upkeep.grading.judgements import spotted
 from upkeep.grading.key import Key, canonical_answers
 from upkeep.grading.reading import Parse, read_answer
-from upkeep.identity import meaning
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.sources import meaning
 
 CODE = tuple(f"grading/{name}.py" for name in ("graded", "judgements", "key", "markers", "matching", "reading"))
 """What decides a verdict, beside the key."""

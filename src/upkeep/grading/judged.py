@@ -21,11 +21,12 @@ from upkeep.grading.judgements import RIGHT, Judgements, judgements_of
 from upkeep.grading.key import GRADED_ON
 from upkeep.grading.measuring import numbers
 from upkeep.grading.metrics import Family
-from upkeep.identity import ENGINE_CODE, meaning, plan_weights
+from upkeep.identity import ENGINE_CODE, plan_weights
 from upkeep.integrity import Stale, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.judges import is_itself
 from upkeep.layout import Layout
+from upkeep.sources import meaning
 
 CODE = ("judging/judge.py", "grading/judgements.py", "grading/markers.py")
 """What decides which question a judge is asked, and how its reply is read."""

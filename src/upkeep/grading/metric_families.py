@@ -17,8 +17,8 @@ from upkeep.errors import UpkeepError, raised_at
 from upkeep.files import digest
 from upkeep.grading import answers
 from upkeep.grading.metrics import Family, Second
-from upkeep.identity import tree
 from upkeep.jobs import Cell, untrained
+from upkeep.sources import tree
 
 FILE = "metrics.py"
 SHARED = {"answers": answers.FAMILY}

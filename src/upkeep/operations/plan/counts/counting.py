@@ -20,7 +20,7 @@ from upkeep.execution.detection import detect
 from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Runtime
 from upkeep.files import digest, hash_file, open_regular, write_atomically
-from upkeep.identity import IMAGE_CODE, describe, tree
+from upkeep.identity import IMAGE_CODE, describe
 from upkeep.integrity import read_record
 from upkeep.jobs import Job, untrained
 from upkeep.layout import Layout
@@ -29,6 +29,7 @@ from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
 from upkeep.operations.plan.counts.tally import Arrival, Tally
 from upkeep.serving.counting.records import Assumed, CountJob, Counts
+from upkeep.sources import tree
 
 ENGINE = "transformers"
 """The image that methods are counted in, whatever their model runs on: it has the tokenizers and is the smallest."""

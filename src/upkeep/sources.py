@@ -1,0 +1,103 @@
+"""Hashes of the repository's source files and of a user's own files, for identities.
+
+A catalog is a snapshot of the repository: each is worked out once for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from upkeep import weights
+from upkeep.catalog import Catalog
+from upkeep.files import digest, hash_file
+
+MAX_SOURCE_BYTES = 256 * 2**20
+"""Of a file that is code, requirements or beside them."""
+_known: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
+
+
+def once(catalog: Catalog, key: tuple[str, ...], parts: Callable[[], Any]) -> str:
+    """The digest of what `parts` gives, which is called the first time alone."""
+    known = _known.setdefault(catalog, {})
+    if key not in known:
+        known[key] = digest(parts())
+    return known[key]
+
+
+def tree(catalog: Catalog, *places: str, without: Collection[str] = ()) -> str:
+    """Hash of source files and folders, by path and content; what Python and editors leave behind is left out."""
+
+    def parts() -> list[tuple[str, str]]:
+        names = _names(catalog.root, places, without)
+        return [(name, hash_file(catalog.root / name, MAX_SOURCE_BYTES)) for name in names]
+
+    return once(catalog, ("tree", *places, "", *sorted(without)), parts)
+
+
+def wordless(catalog: Catalog, *places: str) -> str:
+    """As `tree`, of Python files alone; comments, layout and docstrings are no part of it."""
+
+    def parts() -> list[tuple[str, str]]:
+        names = [name for name in _names(catalog.root, places) if name.endswith(".py")]
+        return [(name, _parsed(catalog.root / name, _is_word)) for name in names]
+
+    return once(catalog, ("wordless", *places), parts)
+
+
+def meaning(catalog: Catalog, names: Sequence[str]) -> str:
+    """Hash of what modules of the suite do: comments, layout and docstrings are no part of it, nor what the suite calls
+    its modules. As in `tree`, there may be none."""
+
+    def parts() -> list[str]:
+        paths = [path for name in names if (path := catalog.root / "src" / "upkeep" / name).is_file()]
+        return sorted(_parsed(path, lambda one: _is_word(one) or _is_import(one)) for path in paths)
+
+    return once(catalog, ("meaning", *names), parts)
+
+
+def listing(catalog: Catalog, place: str) -> str:
+    """Hash of names, sizes and times of the files at a user's own place; of the place alone where nothing is there.
+
+    Contents are hashed when they are taken in: they may be hundreds of gigabytes, and a plan is made in no time.
+    """
+
+    def parts() -> list[Any]:
+        start = catalog.root / Path(place).expanduser()
+        found = [(p, p.stat()) for p in (weights.files_of(start) if start.is_dir() else [start]) if p.is_file()]
+        return [place, [(p.relative_to(start).as_posix(), s.st_size, s.st_mtime_ns) for p, s in found]]
+
+    return once(catalog, ("a user's own", place), parts)
+
+
+def _names(root: Path, places: Sequence[str], without: Collection[str] = ()) -> Iterator[str]:
+    for place in places:
+        start = root / place
+        paths = sorted(p for p in start.rglob("*") if not p.is_dir()) if start.is_dir() else [start]
+        for path in paths if os.path.lexists(start) else ():
+            parts = path.relative_to(root).parts
+            hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
+            if not hidden and path.suffix != ".pyc" and path.name not in without:
+                yield "/".join(parts)
+
+
+def _parsed(path: Path, left_out: Callable[[ast.stmt], bool]) -> str:
+    """A module's syntax tree, which has no comments and no layout, without some of its statements."""
+    parsed = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(parsed):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not left_out(one)]  # type: ignore[attr-defined]
+    return ast.dump(parsed, annotate_fields=False)
+
+
+def _is_word(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "upkeep"
