@@ -56,6 +56,8 @@ class Pools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plain: list[str]
     ended: dict[str, list[str]]
     """Names with an ending that tells their kind, by the ending."""
+    chinese: list[list[str]] = []
+    """Of persons, and of places; all of one list have the same length."""
 
     def fresh(self, word: str, rng: Random) -> str:
         """Another word of the same ending, in lower case."""
@@ -82,4 +84,24 @@ def renamer(pools: Pools, names: frozenset[str], rng: Random) -> Callable[[str],
         new = chosen[low]
         return new if word[0].islower() else new.capitalize()
 
-    return lambda text: _WORD.sub(replace, text)
+    chinese = _chinese(pools, chosen, rng)
+    return lambda text: chinese(_WORD.sub(replace, text))
+
+
+def _chinese(pools: Pools, chosen: dict[str, str], rng: Random) -> Callable[[str], str]:
+    """Replaces Chinese names, which are known by the characters that they have at each place."""
+    kinds = ["".join(f"[{''.join(sorted(set(at)))}]" for at in zip(*names, strict=True)) for names in pools.chinese]
+
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
+        assert match.lastindex is not None
+        while word not in chosen:
+            new = rng.choice(pools.chinese[match.lastindex - 1])
+            if new not in chosen.values():
+                chosen[word] = new
+        return chosen[word]
+
+    if not kinds:
+        return lambda text: text
+    pattern = re.compile("|".join(f"({kind})" for kind in kinds))
+    return lambda text: text if text.isascii() else pattern.sub(replace, text)
