@@ -7,6 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -45,8 +48,10 @@ def dying(self, *arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     saw(self, *arguments)
 train.Log.saw = dying
-train.prepare(train.worlds.read(Path(inputs) / "worlds.jsonl"), train.given_of(Path(inputs)), Path(inputs), Path(folder))
-train.work(0, f"file://{meeting}", Path(inputs), Path(folder))
+train.growth.DRAWN = 30
+inputs, folder = Path(inputs), Path(folder)
+train.prepare(train.worlds.read(inputs / "worlds.jsonl"), train.given_of(inputs), inputs, folder)
+train.work(0, f"file://{meeting}", inputs, folder)
 """
 
 
@@ -65,10 +70,7 @@ def given(catalog: Catalog) -> Given:
 def inputs(catalog: Catalog, given: Given, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a stage that goes on from the shipped weights."""
     folder = tmp_path_factory.mktemp("inputs")
-    made = [
-        inputs_of.build_world(catalog, name, 7)
-        for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini", "imprint_news_mini")
-    ]
+    made = [inputs_of.build_world(catalog, name, 7) for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")]
     worlds.write(folder / "worlds.jsonl", made)
     (folder / "given.json").write_bytes(msgspec.json.encode(given))
     for name in inputs_of.METHODS:
@@ -81,9 +83,11 @@ def inputs(catalog: Catalog, given: Given, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def teacher(inputs: Path, given: Given) -> Teacher:
+def teacher(inputs: Path, given: Given) -> Iterator[Teacher]:
     tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
-    return Teacher(worlds.read(inputs / "worlds.jsonl"), given, Encoder(tokens), inputs / "methods")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growth, "DRAWN", 100)
+        yield Teacher(worlds.read(inputs / "worlds.jsonl"), given, Encoder(tokens), inputs / "methods")
 
 
 def _program(inputs: Path, folder: Path, last: int) -> subprocess.CompletedProcess[str]:
@@ -139,16 +143,22 @@ def test_new_pieces_of_the_vocabulary_hold_long_lines_and_chinese_characters_and
 
 def test_stages_name_lessons_that_there_are_and_go_on_from_the_one_before(teacher: Teacher) -> None:
     assert [stage.after for stage in STAGES] == [None, *(stage.name for stage in STAGES[:-1])]
-    for before, stage in zip(STAGES, STAGES[1:], strict=False):
+    for before, stage in pairwise(STAGES):
         assert stage.hidden == before.hidden and stage.layers >= before.layers and 0 < stage.replay < 1
     for stage in STAGES:
         assert set(stage.lessons) <= set(teacher.draws) and all(0 < floor <= 1 for floor in stage.floors.values())
 
 
-def test_lessons_of_earlier_stages_come_back_as_often_as_the_stage_says(teacher: Teacher) -> None:
-    drawn = [teacher.lessons(Random(seed), 4, 1.0)[0].skill for seed in range(300)]
-    old = [skill for skill in drawn if skill.startswith(("facts ", "closed", "known", "evolveqa_"))]
-    assert 0.1 < len(old) / len(drawn) < METHODS.replay
+def test_lessons_of_earlier_stages_come_back_as_often_as_the_stage_says(
+    teacher: Teacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = Counter[str]()
+    monkeypatch.setattr(teacher, "draws", {kind: lambda *_, kind=kind: drawn.update([kind]) for kind in teacher.draws})
+    rng = Random(0)
+    for _ in range(4000):
+        teacher.lessons(rng, 4, 1.0)
+    assert abs(drawn["worlds"] / 4000 - METHODS.replay) < 0.03
+    assert set(drawn) == {"worlds", *METHODS.lessons}
 
 
 def _replies(path: Path, right: str, count: int = 100, *, read: Read = "whole", skill: str = "a skill") -> Path:
@@ -165,12 +175,12 @@ def _replies(path: Path, right: str, count: int = 100, *, read: Read = "whole", 
 @pytest.mark.parametrize(
     ("before", "after", "costly"),
     [
-        ("+", "+", False),
-        ("+" * 99 + "-", "+" * 98 + "--", False),  # one item
-        ("+" * 90 + "-" * 10, "-" * 10 + "+" * 90, False),  # as many won as lost
-        ("+" * 100, "+" * 80 + "-" * 20, True),
-        ("+" * 100, "+" * 94 + "-" * 6, False),  # four points above two, which a hundred items do not show
-        ("+" * 90 + "-" * 10, "+" * 70 + "-" * 30, True),
+        pytest.param("+", "+", False, id="the same"),
+        pytest.param("+" * 99 + "-", "+" * 98 + "--", False, id="one item"),
+        pytest.param("+" * 90 + "-" * 10, "-" * 10 + "+" * 90, False, id="as many won as lost"),
+        pytest.param("+" * 100, "+" * 94 + "-" * 6, False, id="more than a hundred items can show"),
+        pytest.param("+" * 100, "+" * 80 + "-" * 20, True, id="twenty points"),
+        pytest.param("+" * 90 + "-" * 10, "+" * 70 + "-" * 30, True, id="twenty of ninety"),
     ],
 )
 def test_a_skill_is_lost_where_the_same_items_show_more_than_two_points(
@@ -199,7 +209,7 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
 
         def run_tool(self, prepared: Any, call: Any, **given: Any) -> str:
             if call[1] == "evaluate":
-                _replies(Path(call[3]), "+" if "before" in call[3] else "++-", skill=skill)
+                _replies(Path(call[4]), "+" if "before" in call[4] else "++-", skill=skill)
             return ""
 
     def write_inputs(catalog: Catalog, folder: Path, *rest: Any, training: bool) -> None:
@@ -219,8 +229,13 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
     assert set(METHODS.floors) <= set(line["below_floors"])
 
 
-def test_a_stage_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--root", str(ROOT), "train", "pico", "--from", "wurlds"]) != 0
+def test_a_stage_that_there_is_not_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(ROOT), "train", "pico", "--from", "wurlds"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
     assert "did you mean worlds?" in capsys.readouterr().err
 
 

@@ -33,6 +33,8 @@ NO_WEIGHT = ("__main__", "card", "evaluate", "inputs", "make", "measured", "stag
 """Modules that decide no weight; what `inputs` and `stages` give counts by its content."""
 SHIPPED = HERE.parent
 """The model that the suite comes with."""
+WITH = "rag_agentic"
+"""A method with all the packages that those of the lessons need, to retrieve above all."""
 RECORD, LOG, REPLIES = "training.json", "log.jsonl", "replies.jsonl"
 
 
@@ -59,7 +61,7 @@ def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[st
     first = 0 if start is None else names.index(start) + 1
     base = None if start is None else _weights_of(catalog, start)
     runtime = detect(catalog)
-    prepared = runtime.prepare("rag_bm25", "transformers")  # the evaluation retrieves
+    prepared = runtime.prepare(WITH, "transformers")
     for n, stage in enumerate(STAGES[first:], start=first):
         last = n == len(STAGES) - 1
         chosen = msgspec.structs.replace(stage, **changes) if last else stage
@@ -81,7 +83,7 @@ def evaluate(catalog: Catalog, folder: Path) -> str:
     from upkeep.execution.detection import detect
 
     runtime = detect(catalog)
-    prepared = runtime.prepare("rag_bm25", "transformers")
+    prepared = runtime.prepare(WITH, "transformers")
     done = stages_of(folder)
     inputs = Layout(catalog.results).weights("pico-evaluation")
     place = [stage.name for stage in STAGES].index(done[-1])
