@@ -115,7 +115,8 @@ def skills(accuracy: Mapping[str, Mapping[str, float]], stages: Sequence[str], d
         for dataset, found in tables.items()
     ]
     return f"""\
-With names and worlds that it never met, greedy; the interval is Wilson's at 95%, floors are in `recipe/stages.py`:
+With names and worlds that it never met, greedy; the interval is Wilson's at 95%; floors are what a stage was to reach
+(`recipe/stages.py`):
 
 | Skill | % right | 95% | Floor | Asked |
 | --- | ---: | ---: | ---: | ---: |

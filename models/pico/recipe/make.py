@@ -138,7 +138,8 @@ def _trained(
     _evaluated(runtime, prepared, inputs, work, work, REPLIES)
     _record(inputs, work, stage, earlier, base)
     if base is not None:
-        guarded = [skill for one in earlier for skill in one.floors]
+        asked = measure(work / f"before.{REPLIES}")
+        guarded = [skill for skill in asked if skill.partition(": ")[0] not in DATASETS]
         if lost := costs(work / f"before.{REPLIES}", work / REPLIES, guarded):
             raise UpkeepError(
                 f"the stage {stage.name!r} costs earlier skills more than two points",

@@ -89,8 +89,8 @@ def renamer(pools: Pools, names: frozenset[str], rng: Random) -> Callable[[str],
 
 
 def _chinese(pools: Pools, chosen: dict[str, str], rng: Random) -> Callable[[str], str]:
-    """Replaces Chinese names, which are known by the characters that they have at each place."""
-    kinds = ["".join(f"[{''.join(sorted(set(at)))}]" for at in zip(*names, strict=True)) for names in pools.chinese]
+    """Replaces Chinese names."""
+    pattern = _pattern(pools)
 
     def replace(match: re.Match[str]) -> str:
         word = match[0]
@@ -101,7 +101,16 @@ def _chinese(pools: Pools, chosen: dict[str, str], rng: Random) -> Callable[[str
                 chosen[word] = new
         return chosen[word]
 
-    if not kinds:
-        return lambda text: text
-    pattern = re.compile("|".join(f"({kind})" for kind in kinds))
     return lambda text: text if text.isascii() else pattern.sub(replace, text)
+
+
+def chinese_names(pools: Pools) -> Callable[[str], list[str]]:
+    """A function that finds a text's Chinese names, of either half."""
+    pattern = _pattern(pools)
+    return lambda text: [] if text.isascii() else [match[0] for match in pattern.finditer(text)]
+
+
+def _pattern(pools: Pools) -> re.Pattern[str]:
+    """Chinese names are known by the characters that they have at each place: a group a kind."""
+    kinds = ["".join(f"[{''.join(sorted(set(at)))}]" for at in zip(*names, strict=True)) for names in pools.chinese]
+    return re.compile("|".join(f"({kind})" for kind in kinds) or "(?!)")
