@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
 WORD = re.compile(r"[A-Za-z]{3,}")
 DRAWN = 250
-"""Times that each kind of lesson is drawn from: several thousand texts, for a lesson is many."""
+"""Times that each kind of lesson is drawn from, which gives thousands of texts: a lesson is many."""
 
 
 @pytest.fixture(scope="module")
@@ -163,34 +162,40 @@ def test_a_lesson_s_chat_is_the_one_of_the_tokenizers_template(tmp_path: Path, r
 
 
 @pytest.fixture(scope="module")
-def held_out(catalog: Catalog) -> Iterator[tuple[list[World], set[str]]]:
+def held_out(catalog: Catalog) -> tuple[list[World], set[str]]:
     """The worlds of `mini`, and the invented names in them."""
     drawn = set[str]()
-    with pytest.MonkeyPatch.context() as patch:
-        half = names.is_held_out
+    half, made = names.is_held_out, synthetic.Cast
 
-        def noted(word: str) -> bool:
+    def noted(word: str) -> bool:
+        if half(word):
             drawn.add(word.lower())
-            return half(word)
+        return half(word)
 
-        for module in (names, synthetic, code(catalog, "prelude", "languages")):
+    def cast(*people_places_objects: Any) -> synthetic.Cast:
+        drawn.update(name.lower() for some in people_places_objects for name in some)
+        return made(*people_places_objects)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (names, code(catalog, "prelude", "languages")):
             patch.setattr(module, "is_held_out", noted)
+        patch.setattr(synthetic, "Cast", cast)
         found = [
             inputs_of.build_world(catalog, name, int(catalog.dataset(name).options["seed"]))
             for name in inputs_of.DATASETS
         ]
-    said = {word.lower() for world in found for text in renaming.texts(world) for word in WORD.findall(text)}
-    yield found, {word for word in drawn if half(word) and word in said}
+    return found, drawn & renaming.words_of(found)
 
 
 @pytest.fixture(scope="module")
-def teacher(catalog: Catalog, given: Given, size: Encoder) -> Teacher:
+def teacher(catalog: Catalog, held_out: tuple[list[World], set[str]], size: Encoder) -> Teacher:
     worlds = [
         inputs_of.build_world(catalog, name, seed)
         for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")
         for seed in inputs_of.SEEDS[:3]
     ]
-    return Teacher(worlds, given, size, ROOT / "methods")
+    given = inputs_of.given(catalog, METHODS, [WORLDS], held_out[0])
+    return Teacher(worlds, msgspec.structs.replace(given, known=[]), size, ROOT / "methods")
 
 
 @pytest.mark.parametrize("kind", sorted({kind for stage in STAGES for kind in stage.lessons}))

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from recipe import worlds
-from recipe.renaming import ENDING, Pools
+from recipe.renaming import ENDING, Pools, words_of
 from recipe.settings import Given, Stage
 from upkeep.catalog import Catalog
 from upkeep.contract import Document, Gold, Pair, Probe, PromptCard, Rubric
@@ -78,10 +78,15 @@ def write_inputs(
     # One dataset after the other on each core: some builders compile for longer than they build.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         made = list(pool.map(partial(_build_world, catalog), wanted, chunksize=1 + len(seeds)))
+    asked = {
+        "held_out.jsonl": [world for world in made if world.seed == own[world.dataset]],
+        "unseen.jsonl": [world for world in made if world.seed in UNSEEN],
+    }
     worlds.write(folder / "worlds.jsonl", [world for world in made if world.seed in SEEDS])
-    worlds.write(folder / "held_out.jsonl", [world for world in made if world.seed == own[world.dataset]])
-    worlds.write(folder / "unseen.jsonl", [world for world in made if world.seed in UNSEEN])
-    (folder / "given.json").write_bytes(msgspec.json.encode(given(catalog, stage, earlier)))
+    for name, some in asked.items():
+        worlds.write(folder / name, some)
+    told = given(catalog, stage, earlier, [world for some in asked.values() for world in some])
+    (folder / "given.json").write_bytes(msgspec.json.encode(told))
     for name in METHODS:
         (folder / "methods" / name).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(catalog.root / "methods" / name / "method.py", folder / "methods" / name / "method.py")
@@ -91,8 +96,13 @@ def write_inputs(
         shutil.copyfile(base / name, folder / "base" / name)
 
 
-def given(catalog: Catalog, stage: Stage, earlier: Sequence[Stage]) -> Given:
-    """What a stage is given besides worlds."""
+def given(catalog: Catalog, stage: Stage, earlier: Sequence[Stage], asked: Sequence[worlds.World] = ()) -> Given:
+    """What a stage is given besides worlds.
+
+    Args:
+        asked: worlds that are asked about later. No word of theirs is a name of lessons: OAKS's builders draw from both
+            halves of the names.
+    """
     return Given(
         stage=stage,
         earlier=list(earlier),
@@ -100,7 +110,7 @@ def given(catalog: Catalog, stage: Stage, earlier: Sequence[Stage]) -> Given:
         prompts=prompts(catalog),
         rubrics=rubrics(catalog),
         known=known(catalog),
-        names=pools(catalog, held_out=False),
+        names=pools(catalog, held_out=False).without(words_of(asked)),
         held_out=pools(catalog, held_out=True),
     )
 

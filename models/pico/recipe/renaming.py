@@ -32,6 +32,11 @@ def texts(world: World) -> Iterable[str]:
     yield from (f"{pair.question} {pair.answer}" for pair in world.pairs)
 
 
+def words_of(worlds: Iterable[World]) -> frozenset[str]:
+    """All words of worlds, in lower case."""
+    return frozenset(word.lower() for world in worlds for text in texts(world) for word in _WORD.findall(text))
+
+
 def invented(worlds: Sequence[World], vocabulary: Iterable[str]) -> frozenset[str]:
     """The invented words of all worlds, in lower case.
 
@@ -58,6 +63,14 @@ class Pools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names with an ending that tells their kind, by the ending."""
     chinese: list[list[str]] = []
     """Of persons, and of places; all of one list have the same length."""
+
+    def without(self, words: frozenset[str]) -> Pools:
+        """Those that are none of these words."""
+
+        def left(names: Sequence[str]) -> list[str]:
+            return [name for name in names if name not in words]
+
+        return Pools(left(self.plain), {end: left(names) for end, names in self.ended.items()}, self.chinese)
 
     def fresh(self, word: str, rng: Random) -> str:
         """Another word of the same ending, in lower case."""
