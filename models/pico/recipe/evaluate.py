@@ -27,7 +27,7 @@ from upkeep.cell.prompts import Prompt, fit
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
-REPLY, LONG_REPLY = 96, 256
+REPLY, LONG_REPLY = 96, 320
 """Tokens of a reply at most, as the model's card has it; and of what methods ask for at greater length."""
 LENGTHY = (1000, 1400)
 """Tokens of documents in a long context, and at most 1,500 with what stands around them."""

@@ -28,7 +28,7 @@ def _json(value: Any, skill: str) -> Said:
 
 def graph(rng: Random, room: Room) -> list[Lesson]:
     """`hipporag2`."""
-    told, prompt = text(rng, room.pools, 2, 4, 0.2), rng.choice(OPEN)
+    told, prompt = text(rng, room.pools, 2, rng.choice((3, 5, 8)), 0.2), rng.choice(OPEN)
     wanted = rng.choice(told.latest)
     probe = wanted.probe(rng, 1)
     code = room.method("hipporag2")
@@ -52,7 +52,7 @@ def graph(rng: Random, room: Room) -> list[Lesson]:
 
 def notes(rng: Random, room: Room) -> list[Lesson]:
     """`a_mem`: a note is linked to those that name what it names."""
-    told, prompt = text(rng, room.pools, 3, 3, 0.2), rng.choice(OPEN)
+    told, prompt = text(rng, room.pools, 3, rng.choice((2, 3, 5)), 0.2), rng.choice(OPEN)
     wanted = rng.choice(told.latest)
     probe = wanted.probe(rng, 2)
     code = room.method("a_mem")

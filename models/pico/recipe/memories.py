@@ -44,7 +44,8 @@ def answered(prompt: str, room: Room, asked: Sequence[tuple[Statement, Probe]], 
 
 def rewriting(rng: Random, room: Room) -> list[Lesson]:
     """`memory_scaffold`."""
-    told, budget, prompt = text(rng, room.pools, 3, 5, 0.3), rng.choice((64, 96, 128, 256)), rng.choice(OPEN)
+    told, prompt = text(rng, room.pools, 3, rng.choice((3, 6, 10)), 0.3), rng.choice(OPEN)
+    budget = rng.choice((64, 96, 128, 256))
     asked = _asked(rng, told, 2)
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
@@ -65,7 +66,7 @@ def _listed(lines: Sequence[str], head: str, skill: str) -> Said:
 
 def questioning(rng: Random, room: Room) -> list[Lesson]:
     """`memagent`."""
-    told, prompt = text(rng, room.pools, 3, 5, 0.2), rng.choice(OPEN)
+    told, prompt = text(rng, room.pools, 3, rng.choice((4, 8, 14)), 0.2), rng.choice(OPEN)
     asked = _asked(rng, told, 2)
     nothing = room.method("memagent").NOTHING
 

@@ -40,7 +40,7 @@ def searching(rng: Random, room: Room) -> list[Lesson]:
 
 def critique(rng: Random, room: Room) -> list[Lesson]:
     """`self_critique`: an answer that is right, or the value of something else, or a refusal."""
-    told, prompt = text(rng, room.pools, 2, 4, 0.1, changes=False), rng.choice(OPEN)
+    told, prompt = text(rng, room.pools, 2, rng.choice((3, 5, 8)), 0.1, changes=False), rng.choice(OPEN)
     wanted = rng.choice(told.latest)
     probe = wanted.probe(rng, 1)
     code = room.method("self_critique")

@@ -94,7 +94,7 @@ class Teacher:
             "worlds": lambda rng, level, progress: [self.draw(rng, level, progress)],
             **{name: partial(self._asked, make) for name, make in ASKED.items()},
             "examples": partial(self._read, [g for g in every if g.prompt.examples], 1.0, 700),
-            "chinese": partial(self._read, chinese, 0.4, 1000),
+            "chinese": partial(self._read, chinese, 0.2, 700),
             "counts": partial(self._read, only(every, counts), 0.0, 800),
             "three documents": partial(self._read, only(every, rests_on_three), 0.2, 900),
             "long": partial(self._read, every, 0.2, LONG),
