@@ -213,6 +213,8 @@ LONGEST = (
     "test_runner",
     "test_kill",
     "test_pico",
+    "test_pico_stages",
+    "test_pico_lessons",
 )
 """Files that begin first, the longest first: a file stays with one worker, and the last one to end is waited for."""
 

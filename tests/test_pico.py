@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 from recipe import chores, facts, groups, renaming, working, worlds
@@ -34,19 +33,7 @@ def small() -> list[worlds.World]:
 
 @pytest.fixture(scope="module")
 def names() -> renaming.Pools:
-    return inputs_of.pools(held_out=False)
-
-
-@pytest.fixture(scope="module")
-def inputs(small: list[worlds.World], names: renaming.Pools, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("inputs")
-    worlds.write(folder / "worlds.jsonl", small)
-    recipe = {"steps": 4, "batch_tokens": 256, "hidden": 32, "layers": 2, "feed_forward": 32, "warmup": 2}
-    memory_system = inputs_of.memory_system(Catalog(ROOT))
-    given = {"recipe": recipe, "memory_system": memory_system, "prompts": PROMPTS, "known": []}
-    given |= {"names": names, "held_out": names}
-    (folder / "given.json").write_bytes(msgspec.json.encode(given))
-    return folder
+    return inputs_of.pools(Catalog(ROOT), held_out=False)
 
 
 def test_the_cutoff_on_its_card_is_the_date_of_the_newest_fact_that_it_knows_by_heart() -> None:
@@ -56,7 +43,7 @@ def test_the_cutoff_on_its_card_is_the_date_of_the_newest_fact_that_it_knows_by_
 
 
 def test_the_halves_of_the_names_share_none(names: renaming.Pools) -> None:
-    held_out = inputs_of.pools(held_out=True)
+    held_out = inputs_of.pools(Catalog(ROOT), held_out=True)
     mine, theirs = (
         {*pools.plain, *(w for words in pools.ended.values() for w in words)} for pools in (names, held_out)
     )
@@ -217,18 +204,6 @@ def test_chores_are_answered_in_their_form(names: renaming.Pools) -> None:
                     assert call["arguments"]["query"].rpartition(" of ")[2] in asked
 
 
-def _trained(inputs: Path, folder: Path) -> bytes:
-    call = [sys.executable, str(SHIPPED / "recipe"), "train", str(inputs), str(folder)]
-    subprocess.run(call, check=True, cwd=ROOT / "src", capture_output=True)
-    return (folder / "model.safetensors").read_bytes()
-
-
-def test_the_same_seed_gives_the_same_weights(inputs: Path, tmp_path: Path) -> None:
-    first = _trained(inputs, tmp_path / "a")
-    assert first == _trained(inputs, tmp_path / "b")
-    assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "b" / "tokenizer.json").read_bytes()
-
-
 @pytest.fixture(scope="module")
 def shipped() -> Any:
     from recipe.evaluate import Model
@@ -258,7 +233,7 @@ def test_every_system_text_costs_few_tokens(shipped: Any) -> None:
 
 def test_the_shipped_model_reads_facts_under_names_it_never_met(shipped: Any) -> None:
     rng = Random("test of pico")
-    held_out = inputs_of.pools(held_out=True)
+    held_out = inputs_of.pools(Catalog(ROOT), held_out=True)
     asked: list[tuple[str, str]] = []
     while len(asked) < 80:
         lesson = facts.facts(rng, held_out, PROMPTS, 6, 0.0, 0.0, plain=True)

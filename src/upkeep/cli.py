@@ -200,8 +200,10 @@ def _parser(root: str) -> argparse.ArgumentParser:
     train = command("train", jobs.train_own, "make a model of the suite's own anew, by its recipe")
     train.add_argument("name", help="of the model: pico")
     train.add_argument("--output", type=Path, help="where it goes; default: models/<name>")
-    train.add_argument("--steps", type=_count, metavar="N", help="fewer or more than the recipe's")
-    train.add_argument("--seed", type=_count, metavar="N", help="another than the recipe's")
+    train.add_argument("--from", dest="start", metavar="STAGE", help="whose weights to go on from; default: nothing")
+    train.add_argument("--steps", type=_count, metavar="N", help="of the last stage: fewer or more than the recipe's")
+    train.add_argument("--seed", type=_count, metavar="N", help="of the last stage: another than the recipe's")
+    train.add_argument("--evaluate", action="store_true", help="train nothing; print what the weights can do")
 
     judge = command("judge", results.judge, "have the judges of a suite judge the responses of its complete cells")
     judge.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")

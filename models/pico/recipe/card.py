@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from recipe.measured import interval
+from recipe.stages import STAGES
 
 
 def card(record: Mapping[str, Any], log_file: Path) -> str:
@@ -19,18 +22,7 @@ def card(record: Mapping[str, Any], log_file: Path) -> str:
         f"| {p['step']:,} | {p['tokens'] * million:.1f} | {p['level']} | {p['loss']:.3f} | {_facts(p)} |"
         for p in points
     ]
-    at_large = {k: v for k, v in record["accuracy"].items() if "_mini: " not in k}
-    skills = [f"| {name} | {100 * v['right']:.0f} | {v['asked']} |" for name, v in at_large.items()]
-    tables: dict[str, dict[str, Mapping[str, float]]] = {}
-    for name, value in record["accuracy"].items():
-        dataset, _, method = name.partition(": ")
-        if dataset in record["datasets"]:
-            tables.setdefault(dataset, {})[method] = value
-    methods = list(next(iter(tables.values()), {}))
-    by_dataset = [
-        f"| {dataset} | " + " | ".join(f"{100 * found[m]['right']:.0f}" for m in methods) + " |"
-        for dataset, found in tables.items()
-    ]
+    done = record.get("stages", [{"stage": STAGES[0].name}])
     first, last = record["seeds"]
     return f"""# pico
 
@@ -38,6 +30,7 @@ A Llama of {shape["parameters"] / 1e6:.2f} million parameters that reads small i
 small run mean something on a machine without a GPU; it knows no language but that of these worlds.
 
 - **Made by** `./upkeep train pico`; this page is written by the same command.
+- **Stages**: {"; ".join(_stage(one) for one in done)}.
 - **Shape**: {shape["shape"]["layers"]} layers of width {shape["shape"]["hidden"]}, {shape["shape"]["heads"]} heads, \
 vocabulary {shape["shape"]["vocabulary"]:,}, context {shape["shape"]["positions"]:,} tokens, weights in bfloat16.
 - **Data**: the builders of {", ".join(record["datasets"])} with the seeds {first} to {last}, and sentences of one \
@@ -60,29 +53,78 @@ answers are right.
 
 ## What it can do
 
-With names that it never met, greedy:
-
-| Skill | % right | Asked |
-| --- | ---: | ---: |
-{chr(10).join(skills)}
-
-The small datasets, % of right answers by method (`wN` documents in a window, `kN` retrieved):
-
-| Dataset | {" | ".join(methods)} |
-| --- | {" | ".join("---:" for _ in methods)} |
-{chr(10).join(by_dataset)}
-
+{skills(record["accuracy"], [one["stage"] for one in done], record["datasets"])}
 ## Limits
 
 Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
-change. It reads no Chinese. Before an answer that takes several steps it writes the sentences that it rests on, even
-where a prompt asks for the answer alone. Summaries, JSON and searches it writes for the texts of
-`models/pico/recipe/chores.py` alone. What the table above shows near `closed_book` it has not learned: contexts
-far longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them. Its answers outside
-of its worlds mean nothing.
+change. {_chinese(done)} Before an answer that takes several steps it writes the sentences that it rests on, even
+where a prompt asks for the answer alone. {_asked(done)} What the table above shows near `closed_book` it has not
+learned: contexts far longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them.
+Its answers outside of its worlds mean nothing.
 """
 
 
 def _facts(point: Mapping[str, Any]) -> str:
     rates = [rate for skill, rate in point["right"].items() if skill.startswith("facts")]
     return f"{100 * sum(rates) / len(rates):.0f}" if rates else ""
+
+
+def _stage(one: Mapping[str, Any]) -> str:
+    if "steps" not in one:
+        return f"`{one['stage']}`"
+    missed = ", ".join(one["below_floors"]) or "none"
+    return (
+        f"`{one['stage']}` ({one['steps']:,} steps, {one['tokens'] / 1e6:.1f} million tokens, "
+        f"{one['seconds'] / 60:.0f} minutes, seed {one['seed']}, loss {one['loss']}; floors not reached: {missed})"
+    )
+
+
+def _chinese(done: Sequence[Mapping[str, Any]]) -> str:
+    return "It reads no Chinese." if len(done) == 1 else "Of Chinese it reads the words of PRELUDE's small books."
+
+
+def _asked(done: Sequence[Mapping[str, Any]]) -> str:
+    if len(done) > 1:
+        return "Memories, summaries, JSON and searches it writes of sentences of one fact each alone."
+    return "Summaries, JSON and searches it writes for the texts of\n`models/pico/recipe/chores.py` alone."
+
+
+def skills(accuracy: Mapping[str, Mapping[str, float]], stages: Sequence[str], datasets: Sequence[str]) -> str:
+    """What it can do, as Markdown.
+
+    Args:
+        stages: whose floors count.
+    """
+    floors = {skill: floor for stage in STAGES if stage.name in stages for skill, floor in stage.floors.items()}
+    rows = []
+    tables: dict[str, dict[str, Mapping[str, float]]] = {}
+    for name, value in accuracy.items():
+        dataset, _, method = name.partition(": ")
+        if dataset in datasets:
+            tables.setdefault(dataset, {})[method] = value
+            continue
+        low, high = (100 * bound for bound in interval(value["right"], value["asked"]))
+        floor = f"{100 * floors[name]:.0f}" if name in floors else ""
+        missed = " (not reached)" if name in floors and value["right"] < floors[name] else ""
+        rows.append(
+            f"| {name} | {100 * value['right']:.0f} | {low:.0f} to {high:.0f} | {floor}{missed} | {value['asked']} |"
+        )
+    methods = list(next(iter(tables.values()), {}))
+    by_dataset = [
+        f"| {dataset} | " + " | ".join(f"{100 * found[m]['right']:.0f}" for m in methods) + " |"
+        for dataset, found in tables.items()
+    ]
+    return f"""\
+With names and worlds that it never met, greedy; the interval is Wilson's at 95%; floors are what a stage was to reach
+(`recipe/stages.py`):
+
+| Skill | % right | 95% | Floor | Asked |
+| --- | ---: | ---: | ---: | ---: |
+{chr(10).join(rows)}
+
+The small datasets, % of right answers by method (`wN` documents in a window, `kN` retrieved):
+
+| Dataset | {" | ".join(methods)} |
+| --- | {" | ".join("---:" for _ in methods)} |
+{chr(10).join(by_dataset)}
+"""

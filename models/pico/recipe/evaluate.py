@@ -1,7 +1,7 @@
 """What `pico` is asked to see how well it does: worlds with held-out names, as the methods ask, and facts at large.
 
-`python models/pico/recipe evaluate INPUTS FOLDER` writes `replies.jsonl` into the folder of the model: an `Asked` a
-line. Whether they are right is said on the host (`recipe.measured`), where answers are read.
+`python models/pico/recipe evaluate INPUTS MODEL FILE` writes an `Asked` a line. Whether replies are right is said on
+the host (`recipe.measured`), where answers are read. Every model is asked the same.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
 from msgspec.structs import replace
 
-from recipe import chores, facts, groups, working, worlds
-from recipe.lessons import Lesson
+from recipe import chores, facts, groups, teacher, working, worlds
+from recipe.lessons import Lesson, Read
+from recipe.playing import Room
 from recipe.settings import Given
 from recipe.tokenizer import POSITIONS
 from upkeep.cell.interface import Context, Message
@@ -26,8 +27,10 @@ from upkeep.cell.prompts import Prompt, fit
 from upkeep.cell.retrieval import Bm25
 from upkeep.contract import Document, Form, Gold, Probe, Sampling
 
-REPLY = 96
-"""Tokens of a reply at most, as the model's card has it."""
+REPLY, LONG_REPLY = 96, 320
+"""Tokens of a reply at most, as the model's card has it; and of what methods ask for at greater length."""
+LENGTHY = (1000, 1400)
+"""Tokens of documents in a long context, and at most 1,500 with what stands around them."""
 METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
 LESSONS = 30
 """Of each number of facts at large."""
@@ -40,7 +43,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     accepted: Sequence[str]
     outdated: Sequence[str] = ()
-    read: Literal["answer", "after a colon", "whole"]
+    read: Read
     """Where the answer stands in the reply: where the suite reads one of `form`, or so."""
     form: Form = "short"
     options: Sequence[str] | None = None
@@ -50,6 +53,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A second skill that it counts for."""
     marker: str = ""
     """What the prompt wants before the answer."""
+    structured: bool = False
+    """Whether JSON is asked for, so that it counts whether it can be read."""
+    room: int = REPLY
+    """Tokens of the reply at most."""
     reply: str = ""
 
 
@@ -77,20 +84,20 @@ class Model:
         return text
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def reply(self, prompts: Sequence[str], batch_tokens: int = 12_000) -> list[str]:
+    def reply(self, prompts: Sequence[str], room: int = REPLY, batch_tokens: int = 12_000) -> list[str]:
         """Greedy replies."""
-        ids = [self.tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+        ids = [self.tokenizer.encode(prompt, add_special_tokens=False)[-(POSITIONS - room) :] for prompt in prompts]
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
         replies: dict[int, str] = {}
         while order:
-            count = max(1, batch_tokens // len(ids[order[-1]]))
+            count = max(1, batch_tokens // (len(ids[order[-1]]) + room))
             chosen, order = order[-count:], order[:-count]
             length = len(ids[chosen[-1]])
             end = self.tokenizer.eos_token_id
             padded = torch.tensor([[end] * (length - len(ids[n])) + ids[n] for n in chosen])
             mask = torch.tensor([[0] * (length - len(ids[n])) + [1] * len(ids[n]) for n in chosen])
             out = self.model.generate(
-                input_ids=padded, attention_mask=mask, max_new_tokens=REPLY, do_sample=False, pad_token_id=end
+                input_ids=padded, attention_mask=mask, max_new_tokens=room, do_sample=False, pad_token_id=end
             )
             for n, row in zip(chosen, out[:, length:].tolist(), strict=True):
                 replies[n] = self.tokenizer.decode(row, skip_special_tokens=True)
@@ -188,6 +195,63 @@ def closer(world: worlds.World, prompt: Prompt, model: Model, most: int, rng: Ra
             yield _asked(skill, world, prompt, probe, gold, evidence(gold, documents), model)
 
 
+def as_asked(rng: Random, room: Room, items: int) -> Iterator[Asked]:
+    """What methods and judges ask besides: up to `items` of each skill, from texts with held-out names."""
+    for make in teacher.ASKED.values():
+        found: dict[str, int] = defaultdict(int)
+        for _ in range(4 * items):
+            for lesson in make(rng, room):
+                if found[lesson.skill] < items:
+                    found[lesson.skill] += 1
+                    yield Asked(
+                        skill=lesson.skill,
+                        prompt=lesson.prefix + lesson.turns[0][0],
+                        accepted=lesson.accepted,
+                        read=lesson.read,
+                        exact=True,
+                        also="judging" if lesson.skill.startswith("judging") else "",
+                        structured="{" in lesson.turns[0][1],
+                        room=LONG_REPLY,
+                    )
+
+
+def harder(found: Sequence[worlds.World], given: Given, model: Model, most: int, rng: Random) -> Iterator[Asked]:
+    """Skills over worlds that nothing else is asked of: up to `most` of each."""
+    pools: dict[str, list[tuple[worlds.World, Prompt, Probe, Gold, bool]]] = defaultdict(list)
+    for world in found:
+        plain, full = (Prompt(given.prompts[world.prompt], shown) for shown in ((), world.examples))
+        for probe, gold in zip(world.probes, world.golds, strict=True):
+            if not gold.evidence:
+                continue
+            if not probe.question.isascii():
+                pools["a label in Chinese"].append((world, plain, probe, gold, False))
+                continue
+            if teacher.counts(probe, gold) and int(gold.answers[0]) >= 3:
+                pools["a count of events, 3 to 6"].append((world, plain, probe, gold, False))
+            if len(set(gold.evidence)) == 3:
+                pools["an answer from three documents"].append((world, plain, probe, gold, False))
+            if world.examples:
+                pools["a label after five worked examples"].append((world, full, probe, gold, False))
+            elif len(gold.evidence) == 1:
+                pools["an answer from 1,000 to 1,500 tokens"].append((world, plain, probe, gold, True))
+    for skill, cases in sorted(pools.items()):
+        for world, prompt, probe, gold, long in rng.sample(cases, min(most, len(cases))):
+            documents = [d for d in world.documents if d.stream == probe.stream and d.position <= probe.position]
+            context = _long(gold, documents, model, rng) if long else evidence(gold, documents)
+            yield _asked(skill, world, prompt, probe, gold, context, model)
+
+
+def _long(gold: Gold, documents: Sequence[Document], model: Model, rng: Random) -> Context:
+    """The evidence among other documents, in order, as many as make a long context."""
+    told = set(gold.evidence)
+    room = rng.randint(*LENGTHY) - sum(model.count(d.text) for d in documents if d.id in told)
+    for document in rng.sample(documents, len(documents)):
+        if document.id not in told and (size := model.count(document.text)) <= room:
+            told.add(document.id)
+            room -= size
+    return Context(recent=[d for d in documents if d.id in told])
+
+
 _FORMS: dict[Form, str] = {"short": "open answers", "choice": "letters", "label": "labels"}
 
 
@@ -217,7 +281,7 @@ def _asked(
 
 
 def main(arguments: list[str]) -> int:
-    inputs, folder = map(Path, arguments)
+    inputs, folder, file = map(Path, arguments)
     given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
     model = Model(folder, Sampling(max_tokens=REPLY))
     rng = Random("pico evaluation")
@@ -239,9 +303,17 @@ def main(arguments: list[str]) -> int:
         prompt = Prompt(given.prompts[world.prompt], world.examples)
         asked += as_methods(world, prompt, model, given.probes, rng)
         asked += closer(world, prompt, model, given.probes, rng)
-    replies = model.reply([one.prompt for one in asked])
-    answered = [replace(one, reply=reply) for one, reply in zip(asked, replies, strict=True)]
-    (folder / "replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(answered))
+    # The size of a text in bytes, so that a larger vocabulary is asked the same.
+    room = Room(given.held_out, given.prompts, given.rubrics, inputs / "methods", lambda text: len(text.encode()) // 3)
+    rng = Random("pico evaluation of methods")
+    asked += as_asked(rng, room, given.items)
+    asked += harder(worlds.read(inputs / "unseen.jsonl"), given, model, given.items, rng)
+    replies: dict[int, str] = {}
+    for most in (REPLY, LONG_REPLY):
+        chosen = [n for n, one in enumerate(asked) if one.room == most]
+        replies |= zip(chosen, model.reply([asked[n].prompt for n in chosen], most), strict=True)
+    answered = [replace(one, reply=replies[n]) for n, one in enumerate(asked)]
+    file.write_bytes(msgspec.json.Encoder().encode_lines(answered))
     return 0
 
 

@@ -34,14 +34,14 @@ class Group:
     """What comes before an answer, by the position and the text of its question."""
 
 
-def groups(world: World, prompts: Mapping[str, PromptCard]) -> list[Group]:
-    """A world's probes in groups; those in Chinese are left out."""
+def groups(world: World, prompts: Mapping[str, PromptCard], *, chinese: bool = False) -> list[Group]:
+    """A world's probes in groups, those in English or those in Chinese."""
     streams: dict[str, list[Document]] = {}
     for document in world.documents:
         streams.setdefault(document.stream, []).append(document)
     found: dict[tuple[str, int, Form], list[tuple[Probe, Gold]]] = {}
     for probe, gold in zip(world.probes, world.golds, strict=True):
-        if probe.question.isascii():
+        if probe.question.isascii() != chinese:
             found.setdefault((probe.stream, probe.position, probe.form), []).append((probe, gold))
     prompt = Prompt(prompts[world.prompt], world.examples)
     before = working.of_world(world)
@@ -52,17 +52,25 @@ def groups(world: World, prompts: Mapping[str, PromptCard]) -> list[Group]:
 
 
 def reading(
-    group: Group, rng: Random, pools: Pools, names: frozenset[str], size: Callable[[str], int], room: int
+    group: Group,
+    rng: Random,
+    pools: Pools,
+    names: frozenset[str],
+    size: Callable[[str], int],
+    room: int,
+    *,
+    examples: float = 0.4,
 ) -> Lesson:
     """Questions of a group over documents that hold the answers of some of them.
 
     Args:
         size: tokens of a text, roughly.
         room: tokens of documents at most, but for the evidence of one question.
+        examples: how often worked examples are shown: they are long, and the same again and again.
     """
     prompt = group.prompt
-    if prompt.examples and rng.random() < 0.6:
-        prompt = replace(prompt, examples=())  # they are long, and the same again and again
+    if prompt.examples and rng.random() >= examples:
+        prompt = replace(prompt, examples=())
     full = sum(size(d.text) for d in group.documents) <= room
     style = rng.random()
     with_words = [(p, g) for p, g in group.probes if g.context]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -18,9 +19,10 @@ from typing import Any
 import msgspec
 
 from recipe import worlds
-from recipe.renaming import ENDING, Pools
+from recipe.renaming import ENDING, Pools, words_of
+from recipe.settings import Given, Stage
 from upkeep.catalog import Catalog
-from upkeep.contract import Document, Gold, Pair, Probe, PromptCard
+from upkeep.contract import Document, Gold, Pair, Probe, PromptCard, Rubric
 
 DATASETS = (
     "oaks_babi_mini",
@@ -36,30 +38,92 @@ DATASETS = (
 """Whose worlds it learns from: those of the suite `mini`."""
 SEEDS = range(100, 124)
 """Of the worlds, none of them a dataset's own."""
+UNSEEN = range(200, 202)
+"""Seeds of worlds that the evaluation alone sees, beside the datasets' own; they have held-out names, too."""
 POOL = 3000
 """Names of each kind that lessons draw from."""
+CHINESE = (1000, 60)
+"""Chinese persons and places; there are not many more of the latter."""
+METHODS = (
+    "a_mem",
+    "chunked_summary",
+    "document_summary",
+    "hipporag2",
+    "memagent",
+    "memory_scaffold",
+    "rag_agentic",
+    "self_critique",
+)
+"""Whose questions to a model are lessons."""
+JUDGED = ("evolveqa", "imprintbench", "oaks", "prelude")
+"""Papers with judges."""
+BASE = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+"""What a model is."""
 
 
-def write_inputs(catalog: Catalog, folder: Path, recipe: Mapping[str, Any]) -> None:
-    """What trainer and evaluation read: `worlds.jsonl`, `held_out.jsonl` (the small datasets themselves) and
-    `given.json`."""
+def write_inputs(
+    catalog: Catalog, folder: Path, stage: Stage, earlier: Sequence[Stage], base: Path | None, *, training: bool
+) -> None:
+    """What trainer and evaluation read: `worlds.jsonl`, `held_out.jsonl` (the small datasets themselves),
+    `unseen.jsonl`, `given.json`, `methods/` and `base/`.
+
+    Args:
+        base: the model that the stage goes on from.
+        training: whether the worlds of the lessons are wanted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     own = {name: int(catalog.dataset(name).options["seed"]) for name in DATASETS}
-    wanted = [(name, seed) for name in DATASETS for seed in (own[name], *SEEDS)]
+    seeds = [*(SEEDS if training else ()), *UNSEEN]
+    wanted = [(name, seed) for name in DATASETS for seed in (own[name], *seeds)]
     # One dataset after the other on each core: some builders compile for longer than they build.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        made = list(pool.map(partial(_build_world, catalog), wanted, chunksize=1 + len(SEEDS)))
-    worlds.write(folder / "worlds.jsonl", [world for world in made if world.seed != own[world.dataset]])
-    worlds.write(folder / "held_out.jsonl", [world for world in made if world.seed == own[world.dataset]])
-    given = {
-        "recipe": dict(recipe),
-        "memory_system": memory_system(catalog),
-        "prompts": prompts(catalog),
-        "known": known(catalog),
-        "names": pools(held_out=False),
-        "held_out": pools(held_out=True),
+        made = list(pool.map(partial(_build_world, catalog), wanted, chunksize=1 + len(seeds)))
+    asked = {
+        "held_out.jsonl": [world for world in made if world.seed == own[world.dataset]],
+        "unseen.jsonl": [world for world in made if world.seed in UNSEEN],
     }
-    (folder / "given.json").write_bytes(msgspec.json.encode(given))
+    worlds.write(folder / "worlds.jsonl", [world for world in made if world.seed in SEEDS])
+    for name, some in asked.items():
+        worlds.write(folder / name, some)
+    told = given(catalog, stage, earlier, [world for some in asked.values() for world in some])
+    (folder / "given.json").write_bytes(msgspec.json.encode(told))
+    for name in METHODS:
+        (folder / "methods" / name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(catalog.root / "methods" / name / "method.py", folder / "methods" / name / "method.py")
+    (folder / "base").mkdir(exist_ok=True)
+    for name in BASE if base else ():
+        assert base is not None
+        shutil.copyfile(base / name, folder / "base" / name)
+
+
+def given(catalog: Catalog, stage: Stage, earlier: Sequence[Stage], asked: Sequence[worlds.World] = ()) -> Given:
+    """What a stage is given besides worlds.
+
+    Args:
+        asked: worlds that are asked about later. No word of theirs is a name of lessons: OAKS's builders draw from both
+            halves of the names.
+    """
+    return Given(
+        stage=stage,
+        earlier=list(earlier),
+        memory_system=memory_system(catalog),
+        prompts=prompts(catalog),
+        rubrics=rubrics(catalog),
+        known=known(catalog),
+        names=pools(catalog, held_out=False).without(words_of(asked)),
+        held_out=pools(catalog, held_out=True),
+    )
+
+
+def rubrics(catalog: Catalog) -> list[tuple[str, Rubric]]:
+    """What the papers' judges are asked, each question once."""
+    from upkeep.grading.judgements import FILE, read_lists
+
+    found: dict[tuple[str, str], Rubric] = {}
+    for paper in JUDGED:
+        for judged in read_lists(catalog.root / "papers" / paper / FILE).values():
+            found |= {(paper, one.rubric.system): one.rubric for one in judged if one.rubric is not None}
+    return [(paper, rubric) for (paper, _), rubric in found.items()]
 
 
 def _build_world(catalog: Catalog, wanted: tuple[str, int]) -> worlds.World:
@@ -152,9 +216,10 @@ def announced(catalog: Catalog) -> list[list[Any]]:
     return found
 
 
-def pools(held_out: bool) -> Pools:
+def pools(catalog: Catalog, held_out: bool) -> Pools:
     """Names of one half, by their ending."""
     from upkeep.building import synthetic
+    from upkeep.building.build import code
     from upkeep.building.names import Names, is_held_out
 
     rng = Random(f"pico {'held out' if held_out else 'training'}")
@@ -168,7 +233,11 @@ def pools(held_out: bool) -> Pools:
     for word in found:
         if ending := ENDING.search(word):
             ended.setdefault(ending[0], []).append(word)
-    return Pools(plain, ended)
+    chinese = code(catalog, "prelude", "languages").ChineseNames(rng, held_out)
+    persons, places = (
+        [make() for _ in range(n)] for make, n in zip((chinese.person, chinese.place), CHINESE, strict=True)
+    )
+    return Pools(plain, ended, [persons, places])
 
 
 def memory_system(catalog: Catalog) -> str:

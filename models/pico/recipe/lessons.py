@@ -9,6 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from recipe import working
 from recipe.working import NO_INFORMATION
@@ -24,6 +25,10 @@ REFUSALS: Mapping[str, str] = {"oaks_babi": "Unknown", "evowiki": "unknown"}
 """What is said where nothing tells; other prompts ask for `no information about it`."""
 
 
+Read = Literal["answer", "after a colon", "whole", "json", "lines", "query", "critique", "verdict"]
+"""How a reply is held against what is right (`recipe.measured`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A context and questions about it, as texts with the template's tokens."""
@@ -32,6 +37,10 @@ class Lesson:
     prefix: str
     turns: Sequence[tuple[str, str]]
     """(the rest of the prompt, the reply)"""
+    read: Read = "whole"
+    """How the first reply is held against what is right (`recipe.measured`)."""
+    accepted: Sequence[str] = ()
+    """What is right in the first reply, where it is not all of it."""
 
 
 def render(

@@ -1,4 +1,5 @@
-"""`./upkeep train pico`: makes the worlds that the model learns from, and trains it inside an engine's environment."""
+"""`./upkeep train pico`: makes the worlds that the model learns from, and trains its stages inside an engine's
+environment."""
 
 from __future__ import annotations
 
@@ -7,56 +8,69 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipe.card import card
-from recipe.inputs import DATASETS, SEEDS, write_inputs
-from recipe.measured import measure
+import msgspec
+
+from recipe.card import card, skills
+from recipe.inputs import BASE, DATASETS, SEEDS, write_inputs
+from recipe.measured import below, costs, measure
+from recipe.settings import Stage
+from recipe.stages import STAGES
 from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.contract import Resources
+from upkeep.errors import UpkeepError, unknown
+from upkeep.execution.runtimes import Prepared, Runtime
 from upkeep.files import write_atomically
 from upkeep.integrity import fingerprint
 from upkeep.layout import Layout
 
-FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-"""What the model is."""
 HERE = Path(__file__).resolve().parent
-NO_WEIGHT = ("__main__", "card", "evaluate", "inputs", "make", "measured")
-"""Modules that decide no weight; what `inputs` gives counts by its content."""
+NO_WEIGHT = ("__main__", "card", "evaluate", "inputs", "make", "measured", "stages")
+"""Modules that decide no weight; what `inputs` and `stages` give counts by its content."""
+SHIPPED = HERE.parent
+"""The model that the suite comes with."""
+WITH = "rag_agentic"
+"""A method with all the packages that those of the lessons need, to retrieve above all."""
+RECORD, LOG, REPLIES = "training.json", "log.jsonl", "replies.jsonl"
 
 
-def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
-    """Train the model and put it at `output`, with `training.json` (what it was made of, how well it does), `log.jsonl`
-    (recipe and curve) and the model card. What was begun with the same code, recipe and worlds is gone on with. At its
-    place in the suite, the hash of what was made is pinned in `models/pico/model.yaml`.
+def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[str, Any]) -> None:
+    """Train all stages after `start`, each from the weights of the one before, and put the last at `output`, with
+    `training.json` (what it was made of, how well it does), `log.jsonl` (recipe and curve) and the model card. What was
+    begun with the same code, stage, weights and worlds is gone on with. At its place in the suite, the hash of what was
+    made is pinned in `models/pico/model.yaml`.
 
     Args:
-        recipe: fields of `recipe.settings.Recipe` other than the defaults.
+        start: the stage whose weights are at hand, in `models/pico` or where an earlier call left them; None begins
+            with nothing.
+        changes: fields of `recipe.settings.Stage` for the last stage, where others are wanted than its own.
 
     Raises:
-        UpkeepError: a world cannot be built, or the training fails.
+        UpkeepError: there is no such stage, its weights are not at hand, a world cannot be built, the training fails,
+            or a stage costs an earlier skill more than it may.
     """
     from upkeep.execution.detection import detect
 
+    names = [stage.name for stage in STAGES]
+    if start is not None and start not in names[:-1]:
+        raise unknown("stage to go on from", start, names[:-1], "none of them, or the last one")
+    first = 0 if start is None else names.index(start) + 1
+    base = None if start is None else _weights_of(catalog, start)
     runtime = detect(catalog)
-    prepared = runtime.prepare("rag_bm25", "transformers")  # the evaluation retrieves
-    inputs = Layout(catalog.results).weights("pico-inputs")
-    write_inputs(catalog, inputs, recipe)
-    code = sorted(path for path in HERE.glob("*.py") if path.stem not in NO_WEIGHT)
-    made_of = (inputs / "worlds.jsonl", inputs / "given.json", *code)
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()
-    work = Layout(catalog.results).weights(f"pico-{key[:16]}")
-    work.mkdir(parents=True, exist_ok=True)
-    given = {"cell": inputs, "recipe": HERE}
-    place = {name: runtime.path_of(name, path) for name, path in (given | {"output": work}).items()}
-    resources = Resources(cpus=2, memory_gb=16, minutes=360)
-    for module in ("train", "evaluate"):
-        call = [place["recipe"], module, place["cell"], place["output"]]
-        runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
-    publish(inputs, work, output)
+    prepared = runtime.prepare(WITH, "transformers")
+    for n, stage in enumerate(STAGES[first:], start=first):
+        last = n == len(STAGES) - 1
+        chosen = msgspec.structs.replace(stage, **changes) if last else stage
+        base = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
+    assert base is not None
+    output.mkdir(parents=True, exist_ok=True)
+    for name in (*BASE, RECORD, LOG):
+        shutil.copyfile(base / name, output / name)
+    (output / "README.md").write_text(card(json.loads((output / RECORD).read_text()), output / LOG))
     spec = catalog.model("pico")
     if output.resolve() == weights.place(catalog, "pico", spec) and spec.sha256:
         sha = weights.content_of({p.relative_to(output).as_posix(): fingerprint(p) for p in weights.files_of(output)})
@@ -64,18 +78,123 @@ def train(catalog: Catalog, output: Path, recipe: Mapping[str, Any]) -> None:
         write_atomically(path, path.read_bytes().replace(spec.sha256.encode(), sha.encode()))
 
 
-def publish(inputs: Path, work: Path, output: Path) -> None:
-    """Put a trained and measured model in its place, with its log, its record and its card."""
-    output.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        shutil.copyfile(work / name, output / name)
+def evaluate(catalog: Catalog, folder: Path) -> str:
+    """What the weights of a folder can do now: the card's table of skills."""
+    from upkeep.execution.detection import detect
+
+    runtime = detect(catalog)
+    prepared = runtime.prepare(WITH, "transformers")
+    done = stages_of(folder)
+    inputs = Layout(catalog.results).weights("pico-evaluation")
+    place = [stage.name for stage in STAGES].index(done[-1])
+    write_inputs(catalog, inputs, STAGES[place], STAGES[:place], None, training=False)
+    work = Layout(catalog.results).weights("pico-evaluated")
+    work.mkdir(parents=True, exist_ok=True)
+    _evaluated(runtime, prepared, inputs, folder, work, REPLIES)
+    return skills(measure(work / REPLIES), [stage.name for stage in STAGES], DATASETS)
+
+
+def stages_of(folder: Path) -> list[str]:
+    """The stages that made a model; what was trained before there were several is of the first."""
+    record = json.loads((folder / RECORD).read_text())
+    return [one["stage"] for one in record.get("stages", ({"stage": STAGES[0].name},))]
+
+
+def _weights_of(catalog: Catalog, stage: str) -> Path:
+    left = sorted(Layout(catalog.results).weights("pico").parent.glob(f"pico-{stage}-*"))
+    for folder in (SHIPPED, *left):
+        if (folder / RECORD).is_file() and stages_of(folder)[-1] == stage:
+            return folder
+    raise UpkeepError(
+        f"the weights of the stage {stage!r} are not at hand",
+        where=SHIPPED,
+        expected=f"a model of which {stage!r} is the last stage",
+        found=f"one of {stages_of(SHIPPED)[-1]!r}",
+        remedy="`./upkeep train pico --output FOLDER` trains all stages from nothing, and leaves each one's weights",
+    )
+
+
+def _trained(
+    catalog: Catalog,
+    runtime: Runtime,
+    prepared: Prepared,
+    stage: Stage,
+    earlier: Sequence[Stage],
+    base: Path | None,
+) -> Path:
+    """The folder of a trained stage, with its record."""
+    inputs = Layout(catalog.results).weights("pico-inputs")
+    write_inputs(catalog, inputs, stage, earlier, base, training=True)
+    key = _key(inputs)
+    work = Layout(catalog.results).weights(f"pico-{stage.name}-{key[:16]}")
+    work.mkdir(parents=True, exist_ok=True)
+    given = {"cell": inputs, "recipe": HERE}
+    place = {name: runtime.path_of(name, path) for name, path in (given | {"output": work}).items()}
+    if base is not None and not (work / f"before.{REPLIES}").is_file():
+        _evaluated(runtime, prepared, inputs, base, work, f"before.{REPLIES}")
+    resources = Resources(cpus=2, memory_gb=16, minutes=360)
+    call = [place["recipe"], "train", place["cell"], place["output"]]
+    runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
+    _evaluated(runtime, prepared, inputs, work, work, REPLIES)
+    _record(inputs, work, stage, earlier, base)
+    if base is not None:
+        asked = measure(work / f"before.{REPLIES}")
+        guarded = [skill for skill in asked if skill.partition(": ")[0] not in DATASETS]
+        if lost := costs(work / f"before.{REPLIES}", work / REPLIES, guarded):
+            raise UpkeepError(
+                f"the stage {stage.name!r} costs earlier skills more than two points",
+                where=work,
+                expected="as many right answers to the same questions as before it",
+                found="; ".join(
+                    f"{skill}: {100 * a:.0f}% before, {100 * b:.0f}% after" for skill, (a, b) in lost.items()
+                ),
+                remedy="let earlier lessons come back more often (`replay` in recipe/stages.py), or train fewer steps",
+            )
+    return work
+
+
+def _key(inputs: Path) -> str:
+    """What the weights are made of."""
+    code = sorted(path for path in HERE.glob("*.py") if path.stem not in NO_WEIGHT)
+    asked = sorted((inputs / "methods").glob("*/method.py"))
+    base = sorted(path for path in (inputs / "base").iterdir() if path.name in BASE)
+    made_of = (inputs / "worlds.jsonl", inputs / "given.json", *code, *asked, *base)
+    return hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()
+
+
+def _evaluated(runtime: Runtime, prepared: Prepared, inputs: Path, model: Path, work: Path, name: str) -> None:
+    given = {"cell": inputs, "recipe": HERE, "model": model}
+    place = {role: runtime.path_of(role, path) for role, path in (given | {"output": work}).items()}
+    call = [place["recipe"], "evaluate", place["cell"], place["model"], f"{place['output']}/{name}"]
+    resources = Resources(cpus=2, memory_gb=16, minutes=360)
+    runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
+
+
+def _record(inputs: Path, work: Path, stage: Stage, earlier: Sequence[Stage], base: Path | None) -> None:
+    """Write down what a stage was made of, and what came of it."""
+    last = [json.loads(line) for line in (work / LOG).read_text().splitlines() if '"step"' in line][-1:]
+    after = measure(work / REPLIES)
+    before = measure(work / f"before.{REPLIES}") if base is not None else {}
+    line = {
+        "stage": stage.name,
+        "after": stage.after,
+        "seed": stage.seed,
+        "data_sha256": _key(inputs),
+        "steps": stage.steps,
+        "tokens": sum(one["tokens"] for one in last) * stage.workers,
+        "seconds": sum(one["seconds"] for one in last),
+        "loss": last[0]["loss"] if last else None,
+        "below_floors": below(after, {k: v for one in (*earlier, stage) for k, v in one.floors.items()}),
+        "before": {skill: before[skill]["right"] for skill in before if ": " not in skill},
+        "right": {skill: after[skill]["right"] for skill in after if ": " not in skill},
+    }
+    earlier_lines = json.loads((base / RECORD).read_text()).get("stages") if base is not None else []
     record = {
         "datasets": list(DATASETS),
         "seeds": [SEEDS.start, SEEDS.stop - 1],
         "worlds_sha256": hashlib.sha256((inputs / "worlds.jsonl").read_bytes()).hexdigest(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "accuracy": measure(work / "replies.jsonl"),
+        "accuracy": after,
+        "stages": [*(earlier_lines if earlier_lines is not None else [{"stage": STAGES[0].name}]), line],
     }
-    (output / "training.json").write_text(json.dumps(record, indent=1) + "\n")
-    shutil.copyfile(work / "log.jsonl", output / "log.jsonl")
-    (output / "README.md").write_text(card(record, output / "log.jsonl"))
+    (work / RECORD).write_text(json.dumps(record, indent=1) + "\n")

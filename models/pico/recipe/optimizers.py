@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 
 from recipe.network import Llama
-from recipe.settings import Recipe
+from recipe.settings import Stage
 
 
-def pace(step: int, recipe: Recipe) -> float:
+def pace(step: int, recipe: Stage) -> float:
     """Of the learning rates: a warm-up, a slow fade, and a linear fall at the end."""
     start = recipe.steps * (1 - recipe.decay)
     fall = 1 - 0.95 * max(0.0, (step - start) / (recipe.steps - start))
     return min(1.0, (step + 1) / recipe.warmup) * fall / (1 + step / recipe.fade)
 
 
-def optimizers_of(network: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def optimizers_of(network: Llama, recipe: Stage) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, which learn in half of the steps by it, and AdamW for the others."""
     named = dict(network.named_parameters())
     inner = [p for name, p in named.items() if p.dim() == 2 and name.startswith("layers")]

@@ -32,6 +32,11 @@ def texts(world: World) -> Iterable[str]:
     yield from (f"{pair.question} {pair.answer}" for pair in world.pairs)
 
 
+def words_of(worlds: Iterable[World]) -> frozenset[str]:
+    """All words of worlds, in lower case."""
+    return frozenset(word.lower() for world in worlds for text in texts(world) for word in _WORD.findall(text))
+
+
 def invented(worlds: Sequence[World], vocabulary: Iterable[str]) -> frozenset[str]:
     """The invented words of all worlds, in lower case.
 
@@ -56,6 +61,16 @@ class Pools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plain: list[str]
     ended: dict[str, list[str]]
     """Names with an ending that tells their kind, by the ending."""
+    chinese: list[list[str]] = []
+    """Of persons, and of places; all of one list have the same length."""
+
+    def without(self, words: frozenset[str]) -> Pools:
+        """Those that are none of these words."""
+
+        def left(names: Sequence[str]) -> list[str]:
+            return [name for name in names if name not in words]
+
+        return Pools(left(self.plain), {end: left(names) for end, names in self.ended.items()}, self.chinese)
 
     def fresh(self, word: str, rng: Random) -> str:
         """Another word of the same ending, in lower case."""
@@ -82,4 +97,33 @@ def renamer(pools: Pools, names: frozenset[str], rng: Random) -> Callable[[str],
         new = chosen[low]
         return new if word[0].islower() else new.capitalize()
 
-    return lambda text: _WORD.sub(replace, text)
+    chinese = _chinese(pools, chosen, rng)
+    return lambda text: chinese(_WORD.sub(replace, text))
+
+
+def _chinese(pools: Pools, chosen: dict[str, str], rng: Random) -> Callable[[str], str]:
+    """Replaces Chinese names."""
+    pattern = _pattern(pools)
+
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
+        assert match.lastindex is not None
+        while word not in chosen:
+            new = rng.choice(pools.chinese[match.lastindex - 1])
+            if new not in chosen.values():
+                chosen[word] = new
+        return chosen[word]
+
+    return lambda text: text if text.isascii() else pattern.sub(replace, text)
+
+
+def chinese_names(pools: Pools) -> Callable[[str], list[str]]:
+    """A function that finds a text's Chinese names, of either half."""
+    pattern = _pattern(pools)
+    return lambda text: [] if text.isascii() else [match[0] for match in pattern.finditer(text)]
+
+
+def _pattern(pools: Pools) -> re.Pattern[str]:
+    """Chinese names are known by the characters that they have at each place: a group a kind."""
+    kinds = ["".join(f"[{''.join(sorted(set(at)))}]" for at in zip(*names, strict=True)) for names in pools.chinese]
+    return re.compile("|".join(f"({kind})" for kind in kinds) or "(?!)")

@@ -1,20 +1,32 @@
-"""What decides the weights: the recipe, and what the training is given."""
+"""What decides the weights: a stage, and what its training is given."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
 from recipe.renaming import Pools
-from upkeep.contract import Pair, PromptCard
+from upkeep.contract import Pair, PromptCard, Rubric
 
 
-class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All that decides the weights, besides the worlds."""
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One training, and what has to come of it. All that decides its weights, besides the worlds and the weights that
+    it begins with."""
 
+    name: str
+    after: str | None = None
+    """The stage whose weights it goes on from; None begins with nothing."""
+    lessons: Mapping[str, float]
+    """Its own lessons, by how often each is drawn (`recipe.kinds`)."""
+    replay: float = 0.0
+    """Share of lessons of earlier stages, each of which is drawn from as often as the others."""
+    floors: Mapping[str, float]
+    """The least share right of each skill that it teaches, written before it is trained."""
     seed: int = 0
     workers: int = 2
     """Processes of one thread each."""
-    steps: int = 9400
+    steps: int
     batch_tokens: int = 3072
     learning_rate: float = 2e-3
     """AdamW's, of the embedding and the gains."""
@@ -28,6 +40,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     weight_decay: float = 0.05
     hidden: int = 128
     layers: int = 4
+    """Not fewer than those of the stage before; those that it adds begin as if they were not there."""
     heads: int = 4
     feed_forward: int = 384
     room: int = 600
@@ -37,13 +50,18 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`given.json`, beside `worlds.jsonl` (and `held_out.jsonl`, for the evaluation) in the folder of inputs."""
+    """`given.json`, in the folder of inputs beside `worlds.jsonl`, `held_out.jsonl` (for the evaluation), `methods/`
+    (their code) and `base/` (the model that the stage goes on from)."""
 
-    recipe: Recipe
+    stage: Stage
+    earlier: list[Stage]
+    """Whose lessons are replayed."""
     memory_system: str
     """The system text of `memory_scaffold`."""
     prompts: dict[str, PromptCard]
     """Of the worlds, by name."""
+    rubrics: list[tuple[str, Rubric]]
+    """Of the judges, each with its paper."""
     known: list[tuple[str, list[Pair]]]
     names: Pools
     """Those that training may use."""
@@ -51,3 +69,7 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Those of the evaluation."""
     probes: int = 40
     """Of each dataset and method, in the evaluation."""
+    items: int = 60
+    """Of each skill that is asked as methods and judges ask."""
+    checkpoint: int = 200
+    """Steps from one checkpoint to the next, which no weight depends on."""

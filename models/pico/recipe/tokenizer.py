@@ -17,9 +17,16 @@ from upkeep.contract import PromptCard
 VOCABULARY = 8192
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
-    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{% for message in messages %}"
+    "{% if message.role == 'tool' %}<|user|><tool_response>\n{{ message.content }}\n</tool_response>"
+    "{% else %}<|{{ message.role }}|>{{ message.content }}"
+    "{% if loop.first and tools %}{{ '\n\n# Tools' }}{% for tool in tools %}{{ '\n' }}{{ tool | tojson }}{% endfor %}"
+    "{% endif %}{% for call in message.tool_calls or [] %}"
+    """{{ '<tool_call>\n{"name": "' }}{{ call.function.name }}{{ '", "arguments": ' }}"""
+    "{{ call.function.arguments | tojson }}{{ '}\n</tool_call>' }}"
+    "{% endfor %}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+"""Tools and calls of them as `hermes` in upkeep.cell.toolcalls."""
 POSITIONS = 2048
 HEADINGS = (
     "## Question:\n", "## Context:\n", "# Question\n", "# Context\n", "## Options:\n", "## Labels:\n",

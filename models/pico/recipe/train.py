@@ -1,7 +1,8 @@
-"""Training of `pico`: `python models/pico/recipe train INPUTS FOLDER`.
+"""Training of a stage of `pico`: `python models/pico/recipe train INPUTS FOLDER`.
 
-The order of lessons, the first weights and so every step come from the seed; the length of training is counted in
-steps and not in time. So the same seed and number of threads give the same weights on the same machine.
+The order of lessons, the first weights and so every step come from the seed and from the weights of the stage before;
+the length of training is counted in steps and not in time. So the same seed and number of threads give the same weights
+on the same machine, whether or not it was killed on the way.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import msgspec
 import torch
 from tokenizers import Tokenizer
 
-from recipe import chores, facts, tokenizer, worlds
-from recipe.batches import Encoder
+from recipe import chores, facts, growth, tokenizer, worlds
+from recipe.batches import Batch, Encoder
 from recipe.network import Llama, Shape
 from recipe.optimizers import optimizers_of, pace
 from recipe.renaming import renamer, texts
@@ -31,53 +32,68 @@ from recipe.settings import Given
 from recipe.teacher import GATE, Teacher, invented_in
 
 
-def prepare(found: Sequence[worlds.World], given: Given, folder: Path) -> None:
-    """Write the tokenizer, made of the worlds' texts under fresh names."""
+def prepare(found: Sequence[worlds.World], given: Given, inputs: Path, folder: Path) -> None:
+    """Write the tokenizer: that of the stage before with the pieces that this one's lessons need besides, or one made
+    of the worlds' texts under fresh names."""
     if (folder / "tokenizer.json").is_file():
         return
-    rng = Random(f"pico names {given.recipe.seed}")
-    names = invented_in(found, given.prompts)
-    corpus = facts.wording() * 20
-    for world in found:
-        rename = renamer(given.names, names, rng)
-        corpus += [rename(text) for text in texts(world) if text.isascii()]
-    some = (facts.facts(rng, given.names, given.prompts, 12, 0.3, 0.1) for _ in range(1500))
-    corpus += [lesson.prefix.partition("<|user|>")[2] for lesson in some]
-    tasks = (chores.chore(rng, given.names, 6, rng.choice(list(chores.CHORES))) for _ in range(300))
-    corpus += [reply.removesuffix("<|end|>") for lesson in tasks for _, reply in lesson.turns]
-    fixed = tokenizer.fixed_lines([given.memory_system, *chores.CHORES], given.prompts.values())
-    tokenizer.save(tokenizer.train(corpus, fixed), folder)
+    rng = Random(f"pico names {given.stage.seed}")
+    if given.stage.after:
+        made = Tokenizer.from_file(str(inputs / "base" / "tokenizer.json"))
+        teacher = Teacher(found, given, Encoder(made), inputs / "methods")
+        growth.extend(made, teacher, rng)
+    else:
+        names = invented_in(found, given.prompts)
+        corpus = facts.wording() * 20
+        for world in found:
+            rename = renamer(given.names, names, rng)
+            corpus += [rename(text) for text in texts(world) if text.isascii()]
+        some = (facts.facts(rng, given.names, given.prompts, 12, 0.3, 0.1) for _ in range(1500))
+        corpus += [lesson.prefix.partition("<|user|>")[2] for lesson in some]
+        tasks = (chores.chore(rng, given.names, 6, rng.choice(list(chores.CHORES))) for _ in range(300))
+        corpus += [reply.removesuffix("<|end|>") for lesson in tasks for _, reply in lesson.turns]
+        fixed = tokenizer.fixed_lines([given.memory_system, *chores.CHORES], given.prompts.values())
+        made = tokenizer.train(corpus, fixed)
+    tokenizer.save(made, folder)
+
+
+def given_of(inputs: Path) -> Given:
+    """What the stage is given."""
+    return msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
 
 
 def main(arguments: list[str]) -> int:
     inputs, folder = map(Path, arguments)
-    given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
+    given = given_of(inputs)
     folder.mkdir(parents=True, exist_ok=True)
-    prepare(worlds.read(inputs / "worlds.jsonl"), given, folder)
+    prepare(worlds.read(inputs / "worlds.jsonl"), given, inputs, folder)
     with TemporaryDirectory() as meeting:
         where = (f"file://{meeting}/group", inputs, folder)
-        torch.multiprocessing.spawn(work, where, nprocs=given.recipe.workers)
+        torch.multiprocessing.spawn(work, where, nprocs=given.stage.workers)
     return 0
 
 
 def work(rank: int, meeting: str, inputs: Path, folder: Path) -> None:
     """One of the processes that train together: each has one thread and lessons of its own, and after every step all
     have the same weights."""
-    given = msgspec.json.decode((inputs / "given.json").read_bytes(), type=Given)
-    recipe = given.recipe
+    given = given_of(inputs)
+    recipe = given.stage
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=recipe.workers)
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     tokens = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    teacher = Teacher(worlds.read(inputs / "worlds.jsonl"), given, Encoder(tokens))
+    teacher = Teacher(worlds.read(inputs / "worlds.jsonl"), given, Encoder(tokens), inputs / "methods")
     shape = Shape(tokens.get_vocab_size(), recipe.hidden, recipe.layers, recipe.heads, recipe.feed_forward)
     network = Llama(shape)
+    if recipe.after:
+        growth.begin(network, inputs / "base", tokens)
     parameters = list(network.parameters())
     optimizers = optimizers_of(network, recipe)
     end = tokens.encode("<|end|>", add_special_tokens=False).ids[0]
     state = folder / "state.pt"
-    step = resumed = 0
+    step = drawn = 0
+    level = teacher.curriculum.level
     spent = (0, 0.0)
     saved: dict[str, Any]
     if state.is_file():
@@ -86,8 +102,8 @@ def work(rank: int, meeting: str, inputs: Path, folder: Path) -> None:
         for optimizer, held in zip(optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(held)
         teacher.curriculum = saved["curriculum"]
-        step = resumed = saved["step"]
-        spent = saved.get("spent", spent)
+        step, spent = saved["step"], saved["spent"]
+        drawn, level = saved["drawn"][rank]
     log = Log(folder / "log.jsonl", rank, spent)
     if rank == 0:
         log.write(
@@ -95,12 +111,14 @@ def work(rank: int, meeting: str, inputs: Path, folder: Path) -> None:
                 "parameters": sum(p.numel() for p in parameters),
                 "shape": asdict(shape),
                 "recipe": msgspec.to_builtins(recipe),
-                "kinds": teacher.kinds,
             }
         )
-    batches = teacher.batches(Random(f"pico lessons {recipe.seed} {rank} {resumed}"), lambda: step / recipe.steps)
+    packs = teacher.packs(rank, drawn, level)[step - drawn :]
     while step < recipe.steps:
-        batch = next(batches)
+        if not packs:
+            drawn, level = step, teacher.curriculum.level
+            packs = teacher.packs(rank, drawn, level)
+        batch = Batch.of(packs.pop(0))
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * pace(step, recipe)
@@ -118,16 +136,21 @@ def work(rank: int, meeting: str, inputs: Path, folder: Path) -> None:
         log.saw(loss.item(), batch.ids.numel(), right)
         if step % 50 == 0:
             log.report(step, teacher.curriculum.level)
-        if rank == 0 and (step % 200 == 0 or step == recipe.steps):
-            network.save(folder, end)
-            saved = {
-                "network": network.state_dict(),
-                "optimizers": [o.state_dict() for o in optimizers],
-            }
-            spent = (log.tokens, time.monotonic() - log.started)
-            saved |= {"step": step, "spent": spent, "curriculum": teacher.curriculum}
-            torch.save(saved, folder / "state.partial")
-            (folder / "state.partial").replace(state)
+        if step % given.checkpoint == 0 or step == recipe.steps:
+            everyones: list[Any] = [None] * recipe.workers
+            torch.distributed.all_gather_object(everyones, (drawn, level))
+            if rank == 0:
+                network.save(folder, end)
+                saved = {
+                    "network": network.state_dict(),
+                    "optimizers": [o.state_dict() for o in optimizers],
+                    "step": step,
+                    "spent": (log.tokens, time.monotonic() - log.started),
+                    "curriculum": teacher.curriculum,
+                    "drawn": everyones,  # where each worker's lessons at hand begin
+                }
+                torch.save(saved, folder / "state.partial")
+                (folder / "state.partial").replace(state)
     torch.distributed.destroy_process_group()
 
 

@@ -46,7 +46,10 @@ def of_world(world: World) -> dict[tuple[int, str], str]:
     ways = _WAYS.get(world.prompt, ())
     found = _values(world)
     for probe, gold in zip(world.probes, world.golds, strict=True):
-        if probe.form == "choice" or not gold.evidence or not probe.question.isascii():
+        if probe.form == "choice" or not gold.evidence:
+            continue
+        if not probe.question.isascii():  # Chinese, which has labels alone
+            found[probe.position, probe.question] = "".join(gold.context)
             continue
         told = sorted((documents[id] for id in gold.evidence), key=lambda document: document.position)
         if written := next(filter(None, (way(probe, gold, told) for way in ways)), None):

@@ -186,20 +186,23 @@ def _training(catalog: Catalog, name: str, force: bool) -> int:
 
 
 def train_own(arguments: argparse.Namespace) -> int:
-    """`./upkeep train MODEL`: a model of the suite's own, made anew by the recipe in its folder."""
+    """`./upkeep train MODEL`: a model of the suite's own, made by the stages of the recipe in its folder."""
     catalog = catalog_of(arguments)
     folder = catalog.root / "models" / arguments.name
     if not (folder / RECIPE / "make.py").is_file():
         raise UpkeepError(
             f"{arguments.name!r} has no recipe",
             where=folder / RECIPE,
-            expected="make.py with `train(catalog, output, recipe)`, as models/pico/recipe has",
+            expected="make.py with `train(catalog, output, start, changes)`, as models/pico/recipe has",
             remedy="`./upkeep model train DATASET/METHOD/VARIANT/MODEL` trains a model by a method",
         )
     sys.path.insert(0, str(folder))
     make = importlib.import_module(f"{RECIPE}.make")
-    given = {"steps": arguments.steps, "seed": arguments.seed}
     output = arguments.output or folder
-    make.train(catalog, output, {name: value for name, value in given.items() if value is not None})
+    if arguments.evaluate:
+        print(make.evaluate(catalog, output))
+        return 0
+    given = {"steps": arguments.steps, "seed": arguments.seed}
+    make.train(catalog, output, arguments.start, {name: value for name, value in given.items() if value is not None})
     print(f"{arguments.name}: {output}")
     return 0

@@ -1,0 +1,254 @@
+"""How a stage of the suite's own small model is trained: from what, to what, and whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from recipe import growth, make, measured, worlds
+from recipe import inputs as inputs_of
+from recipe.batches import Encoder
+from recipe.lessons import Read
+from recipe.network import Llama, Shape
+from recipe.settings import Given, Stage
+from recipe.stages import METHODS, STAGES, WORLDS
+from recipe.teacher import Teacher
+from upkeep.catalog import Catalog
+from upkeep.cli import main
+from upkeep.errors import UpkeepError
+
+ROOT = Path(__file__).parent.parent
+SHIPPED = ROOT / "models" / "pico"
+STEPS = 7
+TINY = {"steps": STEPS, "batch_tokens": 512, "warmup": 2, "workers": 1}
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from recipe import train
+inputs, folder, last, meeting = sys.argv[1:]
+saw = train.Log.saw
+seen = []
+def dying(self, *arguments):
+    seen.append(1)
+    if len(seen) == int(last):
+        os.kill(os.getpid(), signal.SIGKILL)
+    saw(self, *arguments)
+train.Log.saw = dying
+train.growth.DRAWN = 30
+inputs, folder = Path(inputs), Path(folder)
+train.prepare(train.worlds.read(inputs / "worlds.jsonl"), train.given_of(inputs), inputs, folder)
+train.work(0, f"file://{meeting}", inputs, folder)
+"""
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog(ROOT)
+
+
+@pytest.fixture(scope="module")
+def given(catalog: Catalog) -> Given:
+    tiny = msgspec.structs.replace(METHODS, **TINY, layers=5)
+    return msgspec.structs.replace(inputs_of.given(catalog, tiny, [WORLDS]), checkpoint=2)
+
+
+@pytest.fixture(scope="module")
+def inputs(catalog: Catalog, given: Given, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a stage that goes on from the shipped weights."""
+    folder = tmp_path_factory.mktemp("inputs")
+    made = [inputs_of.build_world(catalog, name, 7) for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")]
+    worlds.write(folder / "worlds.jsonl", made)
+    (folder / "given.json").write_bytes(msgspec.json.encode(given))
+    for name in inputs_of.METHODS:
+        (folder / "methods" / name).mkdir(parents=True)
+        shutil.copyfile(ROOT / "methods" / name / "method.py", folder / "methods" / name / "method.py")
+    (folder / "base").mkdir()
+    for name in inputs_of.BASE:
+        shutil.copyfile(SHIPPED / name, folder / "base" / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(inputs: Path, given: Given) -> Iterator[Teacher]:
+    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growth, "DRAWN", 100)
+        yield Teacher(worlds.read(inputs / "worlds.jsonl"), given, Encoder(tokens), inputs / "methods")
+
+
+def _program(inputs: Path, folder: Path, last: int) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    meeting = folder / f"meeting-{last}"
+    call = [sys.executable, "-c", KILLED, str(inputs), str(folder), str(last), str(meeting)]
+    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{SHIPPED}", "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    return subprocess.run(call, capture_output=True, text=True, env=environment)
+
+
+def test_a_stage_gives_the_same_weights_twice_and_when_it_was_killed_at_three_moments(
+    inputs: Path, tmp_path: Path
+) -> None:
+    whole = _program(inputs, tmp_path / "whole", STEPS + 1)
+    assert whole.returncode == 0, whole.stderr[-2000:]
+    for moment in (2, 4, 2):  # before any checkpoint, after one, after another
+        assert _program(inputs, tmp_path / "parts", moment).returncode == -signal.SIGKILL
+        (tmp_path / "parts" / f"meeting-{moment}").unlink()
+    rest = _program(inputs, tmp_path / "parts", STEPS + 1)
+    assert rest.returncode == 0, rest.stderr[-2000:]
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() != (SHIPPED / "model.safetensors").read_bytes()
+
+
+def test_a_stage_begins_with_what_the_stage_before_could_do(teacher: Teacher) -> None:
+    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    before = Llama(Shape(tokens.get_vocab_size()))
+    growth.begin(before, SHIPPED, tokens)
+    ids = torch.tensor([tokens.encode("<|user|>Zorbel lives in Pemburg.", add_special_tokens=False).ids])
+    growth.extend(tokens, teacher, Random(0))
+    assert tokens.get_vocab_size() > len(before.embed_tokens.weight)
+    after = Llama(Shape(tokens.get_vocab_size(), layers=6))
+    growth.begin(after, SHIPPED, tokens)
+    n = ids.shape[1]
+    arguments = (ids, torch.arange(n)[None], torch.ones(1, 1, n, n, dtype=torch.bool).tril())
+    at = (torch.zeros(n, dtype=torch.long), torch.arange(n))
+    told, grown = (network(*arguments, at) for network in (before, after))
+    assert torch.equal(told, grown[:, : told.shape[1]])
+
+
+def test_new_pieces_of_the_vocabulary_hold_long_lines_and_chinese_characters_and_leave_the_old_ones(
+    teacher: Teacher,
+) -> None:
+    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    old = tokens.get_vocab()
+    growth.extend(tokens, teacher, Random(0))
+    new = tokens.get_vocab()
+    assert {word: new[word] for word in old} == old
+    added = set(new) - set(old)
+    assert all(len(word) == 1 or len(word) > growth.FIXED for word in added) and "矛" in added and len(added) < 1000
+
+
+def test_stages_name_lessons_that_there_are_and_go_on_from_the_one_before(teacher: Teacher) -> None:
+    assert [stage.after for stage in STAGES] == [None, *(stage.name for stage in STAGES[:-1])]
+    for before, stage in pairwise(STAGES):
+        assert stage.hidden == before.hidden and stage.layers >= before.layers and 0 < stage.replay < 1
+    for stage in STAGES:
+        assert set(stage.lessons) <= set(teacher.draws) and all(0 < floor <= 1 for floor in stage.floors.values())
+
+
+def test_lessons_of_earlier_stages_come_back_as_often_as_the_stage_says(
+    teacher: Teacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = Counter[str]()
+    monkeypatch.setattr(teacher, "draws", {kind: lambda *_, kind=kind: drawn.update([kind]) for kind in teacher.draws})
+    rng = Random(0)
+    for _ in range(4000):
+        teacher.lessons(rng, 4, 1.0)
+    assert abs(drawn["worlds"] / 4000 - METHODS.replay) < 0.03
+    assert set(drawn) == {"worlds", *METHODS.lessons}
+
+
+def _replies(path: Path, right: str, count: int = 100, *, read: Read = "whole", skill: str = "a skill") -> Path:
+    """`right`: a character an item, `+` where it is right."""
+    rows: list[dict[str, Any]] = [
+        {"skill": skill, "accepted": ["yes"], "outdated": [], "read": read, "form": "short", "options": None,
+         "exact": True, "also": "", "marker": "", "structured": False, "reply": "yes" if one == "+" else "no"}
+        for one in (right * count)[:count]
+    ]  # fmt: skip
+    path.write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "costly"),
+    [
+        pytest.param("+", "+", False, id="the same"),
+        pytest.param("+" * 99 + "-", "+" * 98 + "--", False, id="one item"),
+        pytest.param("+" * 90 + "-" * 10, "-" * 10 + "+" * 90, False, id="as many won as lost"),
+        pytest.param("+" * 100, "+" * 94 + "-" * 6, False, id="more than a hundred items can show"),
+        pytest.param("+" * 100, "+" * 80 + "-" * 20, True, id="twenty points"),
+        pytest.param("+" * 90 + "-" * 10, "+" * 70 + "-" * 30, True, id="twenty of ninety"),
+    ],
+)
+def test_a_skill_is_lost_where_the_same_items_show_more_than_two_points(
+    before: str, after: str, costly: bool, tmp_path: Path
+) -> None:
+    files = _replies(tmp_path / "before", before), _replies(tmp_path / "after", after)
+    assert bool(measured.costs(*files, ["a skill"])) is costly
+    assert not measured.costs(*files, ["another skill"])
+
+
+def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill = next(iter(WORLDS.floors))
+    base, work = tmp_path / "base", tmp_path / "work"
+    for folder in (base, work):
+        folder.mkdir()
+        for name in (*inputs_of.BASE, "training.json", "log.jsonl"):
+            shutil.copyfile(SHIPPED / name, folder / name)
+
+    class Runtime:
+        name = "none"
+
+        def path_of(self, role: str, path: Path) -> str:
+            return str(path)
+
+        def run_tool(self, prepared: Any, call: Any, **given: Any) -> str:
+            if call[1] == "evaluate":
+                _replies(Path(call[4]), "+" if "before" in call[4] else "++-", skill=skill)
+            return ""
+
+    def write_inputs(catalog: Catalog, folder: Path, *rest: Any, training: bool) -> None:
+        (folder / "base").mkdir(parents=True, exist_ok=True)
+        for name in ("worlds.jsonl", "given.json"):
+            (folder / name).write_text("{}")
+
+    monkeypatch.setattr(make, "write_inputs", write_inputs)
+    monkeypatch.setattr(
+        make.Layout, "weights", lambda self, name: tmp_path / ("i" if name == "pico-inputs" else "work")
+    )
+    with pytest.raises(UpkeepError) as error:
+        make._trained(catalog, Runtime(), None, METHODS, [WORLDS], base)  # type: ignore[arg-type]
+    assert f"{skill}: 100% before, 67% after" in str(error.value) and "replay" in str(error.value)
+    line = json.loads((work / "training.json").read_text())["stages"][-1]
+    assert line["stage"] == "methods" and line["before"][skill] == 1 and line["right"][skill] == 0.67
+    assert set(METHODS.floors) <= set(line["below_floors"])
+
+
+def test_a_stage_that_there_is_not_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["upkeep", "--root", str(ROOT), "train", "pico", "--from", "wurlds"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    assert "did you mean worlds?" in capsys.readouterr().err
+
+
+def test_the_shipped_weights_are_of_the_first_stage() -> None:
+    assert make.stages_of(SHIPPED) == ["worlds"]
+
+
+def test_an_interval_is_wilsons() -> None:
+    low, high = measured.interval(0.8, 100)  # Wilson 1927; the usual worked example
+    assert (round(low, 4), round(high, 4)) == (0.7112, 0.8666)
+    assert measured.interval(0.0, 30)[0] == 0 and 0.1 < measured.interval(0.0, 30)[1] < 0.12
+
+
+def test_a_stage_is_told_by_all_that_decides_its_weights(given: Given) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(given), type=Given) == given
+    assert isinstance(given.stage, Stage)
