@@ -187,7 +187,7 @@ class Graph:
         near: dict[int, list[float]] = defaultdict(list)
         for fact, score in facts:
             subject, _, object_ = self.facts[fact]
-            for entity in dict.fromkeys((self.entities[subject], self.entities[object_])):
+            for entity in (self.entities[subject], self.entities[object_]):
                 near[entity].append(score)
         weights = {entity: sum(scores) / len(scores) / holding[entity] for entity, scores in near.items()}
         start = np.zeros(n + len(self.passages))
