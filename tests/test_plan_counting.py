@@ -142,6 +142,7 @@ NATIVE = TEXT | {"tool_calls": "json"}
         ("rag_agentic", {"k": 3}, {}, 0, 3 + 1),
         ("rag_agentic", {"k": 3}, NATIVE, 0, 3 + 1),
         ("rag_agentic", {"k": 3}, TEXT, 0, 3 + 1),
+        ("deep_research", {"k": 3}, TEXT, 0, 3 + 1),
     ],
 )
 def test_replies_have_the_form_that_a_prompt_asks_for_so_all_calls_are_counted(
