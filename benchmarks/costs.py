@@ -1,7 +1,7 @@
 """What each method asks of its models, a document and a probe, and what a plan says of it.
 
     ./upkeep dataset build oaks_babi_mini
-    python benchmarks/costs.py [--dataset oaks_babi_mini] [--cells a_mem/default hipporag2/k2]
+    python benchmarks/costs.py [--dataset oaks_babi_mini] [--cells a_mem/default]
 
 Each method that asks a model is run over a built dataset with a model that follows a script: it writes the JSON that it
 is asked for out of the text that it is given, calls a tool as long as it is offered one, keeps to the length that it is
@@ -46,9 +46,10 @@ ASSUMED = Assumed(reply=60, thinking=0)
 """Tokens of a reply in the plan; the script's answers have as many."""
 CELLS = (
     "a_mem/default", "chunked_summary/budget128", "chunked_summary/budget128_cq", "chunked_summary/budget128_q",
-    "closed_book/default", "document_summary/budget128", "few_shot/five", "hipporag2/k2", "long_context/default",
-    "many_shot/all", "memagent/budget64", "memory_scaffold/budget128", "rag_agentic/k3", "rag_bm25/k3", "rag_dense/k3",
-    "rag_hybrid/k3", "rag_rolling_window/k2w2", "rolling_window/w3", "self_critique/bm25_bm25",
+    "closed_book/default", "deep_research/k3", "document_summary/budget128", "few_shot/five", "hipporag2/k2",
+    "long_context/default", "many_shot/all", "memagent/budget64", "memory_scaffold/budget256", "rag_agentic/k3",
+    "rag_bm25/k3", "rag_dense/k3", "rag_hybrid/k3", "rag_rolling_window/k2w2", "rolling_window/w3",
+    "self_critique/bm25_bm25",
 )  # fmt: skip
 
 
@@ -166,8 +167,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="oaks_babi_mini")
     parser.add_argument("--cells", nargs="*", default=CELLS, help="METHOD/VARIANT")
+    parser.add_argument("--results", default=str(ROOT / "results"), help="where the dataset is, or is built")
     options = parser.parse_args()
-    catalog = Catalog(ROOT)
+    catalog = Catalog(ROOT, chosen={"results": options.results})
     dataset = CountedDataset(catalog, options.dataset, lambda text: print(text, flush=True))
     corpus = dataset.corpus
     sizes = [RATE * len(document.text.encode()) for document in corpus.documents]

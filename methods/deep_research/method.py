@@ -7,6 +7,6 @@ class DeepResearch(Searching):
     each = 5
     rules = (
         "\n\nResearch the question before you answer. Think of what speaks for each answer and what against it, and"
-        " look for both. You may search for documents up to {k} times; each search finds five that were not found before."
-        " Answer when nothing more is to be found out."
+        " look for both. You may search for documents up to {k} times; each search finds five that were not found"
+        " before. Answer when nothing more is to be found out."
     )
