@@ -24,8 +24,9 @@ from typing import Any
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.cell.interface import Message
+from upkeep.cell.interface import Context, Message
 from upkeep.cell.lockstep import Generate
+from upkeep.cell.prompts import Prompt
 from upkeep.cell.tokens import TokenPrompt
 from upkeep.contract import Round
 from upkeep.execution.rounds import worked_examples
@@ -34,6 +35,7 @@ from upkeep.jobs import Cell
 from upkeep.method_cards import supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset
 from upkeep.serving.counting import cells as counting
+from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import CountingEngine
 from upkeep.serving.counting.forms import FormTokens, called
 from upkeep.serving.counting.records import Assumed, CountJob, Counts
@@ -178,14 +180,12 @@ def main() -> None:
         "| method | calls a document | tokens read | written | calls a probe | tokens read | written | compression "
         "| ms a document and probe | plan: calls | tokens read |\n|---" + " | ---:" * 10 + " |"
     )
-    bare = 0.0
-    for name, row, plan in rows(catalog, dataset, options.dataset, ["closed_book/default", *options.cells]):
+    prompt, tokens = Prompt(catalog.prompt_of(options.dataset)), ByteTokens(RATE)
+    bare = sum(tokens.prompt(prompt.messages(probe, Context(memory=""))).length for probe in corpus.probes)
+    for name, row, plan in rows(catalog, dataset, options.dataset, options.cells):
         calls, read, written = (one / row.documents for one in row.arriving)
         asks, reads, writes = (one / row.probes for one in row.asking)
-        if not bare:  # the first is the question alone
-            bare = reads
-            continue
-        shown = reads - bare * asks
+        shown = reads - bare / row.probes * asks
         ratio = f"{arrived / row.probes / shown:.1f}" if shown > 1 else ""
         both = [
             (p + q) / (r + s) for p, q, r, s in zip(plan.arriving, plan.asking, row.arriving, row.asking, strict=True)
