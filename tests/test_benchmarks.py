@@ -237,3 +237,10 @@ def test_methods_that_do_not_differ_are_seen_not_to(finished: Path, tmp_path: Pa
     assert status == 1
     above = [row for row in found if "`oracle` above `closed_book`" in row[0]]
     assert len(above) == 7 and all(row[1:] == ["+0.0 [+0.0, +0.0]", "**no**"] for row in above)
+
+
+def test_a_plan_is_within_a_fifth_of_what_a_model_that_follows_its_orders_is_asked(tmp_path: Path) -> None:
+    cells = ["a_mem/default", "hipporag2/k2", "memagent/budget64", "rag_agentic/k3", "chunked_summary/budget128_q"]
+    status, rows = start("costs", "--results", tmp_path, "--cells", *cells)
+    assert status == 0 and [row[0] for row in rows] == cells
+    assert all(0.8 <= number(value) <= 1.25 for row in rows for value in row[-2:])

@@ -252,6 +252,16 @@ def test_a_document_that_does_not_fit_is_told_so_and_counted_as_dropped() -> Non
     assert (answer.context.documents, answer.context.dropped) == (0, 1)
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_research_finds_five_documents_a_search_and_ends_when_the_model_does(native: bool) -> None:
+    said = iter([searching("Mira room") if native else "Search: Mira room", "## Answer: attic"])
+    llm = Scripted(lambda _: next(said))
+    _, answers = led("deep_research", "k3", llm, [(0, 1, 2, 3, 4)], calls_tools=native)
+    assert answers[-1].response == "## Answer: attic"
+    assert (len(answers[-1].retrieved), answers[-1].context.documents, len(llm.prompts)) == (5, 5, 2)
+    assert sentinels(llm.prompts[-1]) == {0, 1, 2, 3, 4} and "up to 3 times" in llm.prompts[0]
+
+
 # ---------------------------------------------------------------- self_critique
 
 

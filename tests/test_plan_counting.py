@@ -127,6 +127,38 @@ def test_replies_are_as_long_as_is_assumed(
         assert bool(prediction.reasoning) == (thinking == "on")
 
 
+TEXT = {"source": "path", "location": "m", "engine": "transformers"}
+NATIVE = TEXT | {"tool_calls": "json"}
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "model", "arriving", "asking"),
+    [
+        ("hipporag2", {"k": 2}, {}, 2 * 4, 2),
+        ("a_mem", {}, {}, 1 + 2 * 3, 2),
+        ("memagent", {}, {}, 0, 2),
+        ("memory_scaffold", {"target_ratio": 8}, {}, 4, 1),
+        ("document_summary", {"budget": 32}, {}, 4, 1),
+        ("rag_agentic", {"k": 3}, {}, 0, 3 + 1),
+        ("rag_agentic", {"k": 3}, NATIVE, 0, 3 + 1),
+        ("rag_agentic", {"k": 3}, TEXT, 0, 3 + 1),
+        ("deep_research", {"k": 3}, TEXT, 0, 3 + 1),
+    ],
+)
+def test_replies_have_the_form_that_a_prompt_asks_for_so_all_calls_are_counted(
+    tmp_path: Path, method: str, parameters: dict[str, Any], model: dict[str, Any], arriving: int, asking: int
+) -> None:
+    spec = description().model_spec
+    assert spec is not None
+    spec = msgspec.structs.replace(spec, **{"sampling": Sampling(max_tokens=300), **model})
+    found = counted(tmp_path, method=method, parameters=parameters, model_spec=spec, embedder_spec=spec)
+    assert sum(line.usage.calls for line in found.arrivals) == arriving
+    assert {(line.usage.calls, line.error) for line in found.lines} == {(asking, None)}
+    lines = (tmp_path / "out" / "predictions.jsonl").read_bytes().splitlines()
+    values = [msgspec.json.decode(line, type=Prediction).values for line in lines]
+    assert not any(value for one in values for name, value in one.items() if "unread" in name)
+
+
 def test_a_method_that_goes_round_in_circles_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "CALLS_A_RECORD", 5)
     (tmp_path / "methods" / "circles").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Documents packed into chunks, a summary of each, and all of them together before every question."""
+"""Documents, or training pairs made of them, packed into chunks; a summary of each, all together before a question."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Seen, Tools
-from upkeep.cell.budget import cut, pieces
+from upkeep.cell.budget import cut, pieces, supervised
 from upkeep.cell.interface import PromptTooLong
 
 SYSTEM = """\
@@ -27,6 +27,7 @@ class ChunkedSummary(Method):
     def __init__(self, parameters: dict[str, Any], tools: Tools) -> None:
         super().__init__(parameters, tools)
         self.budget: int = parameters["budget"]
+        self.supervision: str = parameters.get("supervision", "C")
         self.chunks: dict[str, list[list[str]]] = {}
         """Of each stream: the texts of each chunk. The last one is not full yet."""
         self.summaries: dict[str, list[str]] = {}
@@ -36,7 +37,8 @@ class ChunkedSummary(Method):
         last, texts = len(chunks) - 1, len(chunks[-1])
         room = self.room(llm)
         filled = sum(llm.count(text) + GAP for text in chunks[-1])
-        for text in (piece for document in documents for piece in pieces(document.text, room - GAP, llm)):
+        given = (one for document in documents for one in supervised(document, self.supervision))
+        for text in (piece for one in given for piece in pieces(one, room - GAP, llm)):
             size = llm.count(text) + GAP
             if chunks[-1] and filled + size > room:
                 chunks.append([])

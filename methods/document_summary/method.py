@@ -1,4 +1,4 @@
-"""A summary of each document, and all of them together before every question."""
+"""A summary of each document, or of the training pairs made of it, and all of them together before every question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from upkeep.cell import LLM, Answer, Context, Document, Message, Method, Probe, Seen, Tools
 from upkeep.cell.asking import instructed
-from upkeep.cell.budget import cut, pieces
+from upkeep.cell.budget import cut, pieces, supervised
 from upkeep.cell.interface import PromptTooLong
 
 SYSTEM = """\
@@ -27,10 +27,12 @@ class DocumentSummary(Method):
     def __init__(self, parameters: dict[str, Any], tools: Tools) -> None:
         super().__init__(parameters, tools)
         self.budget: int = parameters.get("budget", FEATURE)
+        self.supervision: str = parameters.get("supervision", "C")
         self.summaries: dict[str, list[str]] = {}
 
     async def arrive(self, stream: str, documents: Sequence[Document], llm: LLM) -> None:
-        written = await asyncio.gather(*(self.summary(document.text, llm) for document in documents))
+        given = ("\n\n".join(supervised(document, self.supervision)) for document in documents)
+        written = await asyncio.gather(*(self.summary(text, llm) for text in given if text))
         self.summaries.setdefault(stream, []).extend(written)
 
     async def summary(self, text: str, llm: LLM) -> str:

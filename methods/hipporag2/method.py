@@ -35,8 +35,9 @@ PASSAGES = 30
 """Documents that are read (OAKS, C.1.1)."""
 FACTS = 5
 """Facts that a question is compared with the model, and entities that the walk starts from."""
-SYNONYMS, SIMILAR = 100, 0.8
-"""Edges between entities: at most so many an entity, from this cosine on."""
+SYNONYMS, SIMILAR, SHORT = 101, 0.8, 2
+"""Edges between entities: from an entity with more than so many letters and digits, to so many others at most, from
+this cosine on."""
 DAMPING, PASSAGE_WEIGHT = 0.5, 0.05
 EXTRACTION, FILTERING = 2048, 512
 """Tokens that a reply may have."""
@@ -121,8 +122,10 @@ class Graph:
     """The entities of each."""
     unread: int = 0
     """Passages whose facts could not be read."""
-    edges: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
-    """Between entities: how many facts, in how many passages, join them; plus their likeness, where they are like."""
+    told: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    """From an entity to another, and back: how many facts, in how many passages, join them."""
+    alike: dict[tuple[int, int], float] = field(default_factory=dict)
+    """From an entity to another: their likeness, where they are like. It takes the place of the facts."""
     _known: dict[Triple, int] = field(default_factory=dict)
     _facts: list[np.ndarray] = field(default_factory=list)
     _entities: list[np.ndarray] = field(default_factory=list)
@@ -139,22 +142,26 @@ class Graph:
             if fact not in self._known:
                 self._known[fact] = len(self.facts)
                 self.facts.append(fact)
-                self._facts.append(embedder.documents([" ".join(fact)])[0])
+                self._facts.append(embedder.documents([str(fact)])[0])
             if ends[0] != ends[1]:
-                self.edges[min(ends), max(ends)] += 1
+                self.told[ends[0], ends[1]] += 1
+                self.told[ends[1], ends[0]] += 1
             mine.update(ends)
         self.passages.append(mine)
 
     def _entity(self, name: str, embedder: Embedder) -> int:
         """The number of an entity; a new one is joined to those that are like it."""
         if name not in self.entities:
-            vector = embedder.documents([name])[0]
+            vector, new, names = embedder.documents([name])[0], len(self.entities), list(self.entities)
             if self._entities:
                 likeness = np.stack(self._entities) @ vector
-                for other in np.argsort(-likeness, kind="stable")[:SYNONYMS]:
-                    if likeness[other] >= SIMILAR:
-                        self.edges[int(other), len(self.entities)] += float(likeness[other])
-            self.entities[name] = len(self.entities)
+                for other in map(int, np.argsort(-likeness, kind="stable")[:SYNONYMS]):
+                    if likeness[other] < SIMILAR:
+                        break
+                    for start, end, word in ((new, other, name), (other, new, names[other])):
+                        if len(re.sub(r"[\W_]", "", word)) > SHORT:
+                            self.alike[start, end] = float(likeness[other])
+            self.entities[name] = new
             self._entities.append(vector)
         return self.entities[name]
 
@@ -180,14 +187,14 @@ class Graph:
         near: dict[int, list[float]] = defaultdict(list)
         for fact, score in facts:
             subject, _, object_ = self.facts[fact]
-            for entity in dict.fromkeys((self.entities[subject], self.entities[object_])):
+            for entity in (self.entities[subject], self.entities[object_]):
                 near[entity].append(score)
         weights = {entity: sum(scores) / len(scores) / holding[entity] for entity, scores in near.items()}
         start = np.zeros(n + len(self.passages))
         for entity in sorted(weights, key=lambda entity: (-weights[entity], entity))[:FACTS]:
             start[entity] = weights[entity]
         start[n:] = PASSAGE_WEIGHT * scaled(likeness)
-        joined = [(a, b, float(weight)) for (a, b), weight in self.edges.items()]
+        joined = [(a, b, float(weight)) for (a, b), weight in {**self.told, **self.alike}.items()]
         joined += [(entity, n + place, 1.0) for place, held in enumerate(self.passages) for entity in sorted(held)]
         return pagerank(joined, start)[n:]
 

@@ -19,7 +19,7 @@ from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, plain
 from upkeep.files import digest
 from upkeep.jobs import Cell, Job, Training
-from upkeep.method_cards import sees_of
+from upkeep.method_cards import sees_of, supervision_of
 from upkeep.sources import listing, meaning, once, tree, wordless
 
 METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract")
@@ -218,11 +218,14 @@ READ = {
 
 def _read_of_dataset(catalog: Catalog, job: Job) -> tuple[str, ...]:
     """Parts of a dataset that a job reads (`DatasetCard.content`)."""
+    card = catalog.method(job.method)
+    given = supervision_of(card, job.variant)
     if not isinstance(job, Training):
         training = catalog.training_of(job)
         by = catalog.training_set(training).by if training is not None else None
-        return READ[sees_of(catalog.method(job.method), job.variant)] + (() if by in (None, STREAM) else ("slices",))
-    given, chosen = catalog.method(job.method).supervision, catalog.training_set(job)
+        sliced = () if by in (None, STREAM) else ("slices",)
+        return (*READ[sees_of(card, job.variant)], *(("pairs",) if "Q" in given else ()), *sliced)
+    chosen = catalog.training_set(job)
     parts = ["pairs"] if "Q" in given else []
     if "C" in given or chosen != TrainingSet():
         parts.append("documents")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec, Sees
+from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec, Sees, Supervision
 from upkeep.errors import UpkeepError
 from upkeep.jobs import Cell
 
@@ -47,6 +47,12 @@ def sees_of(card: MethodCard, variant: str) -> Sees:
     return sees
 
 
+def supervision_of(card: MethodCard, variant: str) -> Supervision:
+    """What a variant is given, documents or pairs: what it says itself, or else its method."""
+    supervision: Supervision = card.variants[variant].get("supervision", card.supervision)
+    return supervision
+
+
 def check_method(path: Path, card: MethodCard) -> None:
     """Refuse a program that is to do what only Python can, and names that stand for nothing."""
     for variant in card.variants:
@@ -54,6 +60,8 @@ def check_method(path: Path, card: MethodCard) -> None:
             raise UpkeepError(
                 f"variant {variant!r}: sees {named!r}", where=path, expected=f"one of {', '.join(get_args(Sees))}"
             )
+        if (given := supervision_of(card, variant)) not in get_args(Supervision):
+            raise UpkeepError(f"variant {variant!r}: supervision {given!r}", where=path, expected="`C`, `Q` or `C+Q`")
     if card.command and (card.trains or any(sees_of(card, variant) != "documents" for variant in card.variants)):
         raise UpkeepError(
             "a program answers probes over documents, and nothing else",
@@ -61,7 +69,7 @@ def check_method(path: Path, card: MethodCard) -> None:
             expected="`command` without `trains` and `sees`",
             remedy="keep what it knows in the program, or write `method.py`",
         )
-    if card.trains and not card.supervision:
+    if card.trains and not all(supervision_of(card, variant) for variant in card.variants):
         raise UpkeepError(
             "a method that trains says what on",
             where=path,

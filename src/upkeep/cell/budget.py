@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 
 from upkeep.cell.interface import LLM
+from upkeep.contract import Document
+
+
+def supervised(document: Document, supervision: str) -> Iterator[str]:
+    """What a variant is given of a document: its text with C, the training pairs made of it with Q, in this order."""
+    if "C" in supervision:
+        yield document.text
+    if "Q" in supervision and document.pairs:
+        yield "\n\n".join(f"Question: {pair.question}\nAnswer: {pair.answer}" for pair in document.pairs)
 
 
 def pieces(text: str, room: int, llm: LLM) -> list[str]:

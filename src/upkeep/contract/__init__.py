@@ -40,7 +40,7 @@ from upkeep.contract.datasets import (
 )
 from upkeep.contract.judges import SLOTS, Judgement, Meaning, Pattern, Rubric
 from upkeep.contract.manifests import Attempt, Environment, Fact, Job, Manifest, Reported, Served, Spent
-from upkeep.contract.methods import MethodCard, Sees
+from upkeep.contract.methods import MethodCard, Sees, Supervision
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
 from upkeep.contract.predictions import (
     MAX_VALUES,
@@ -127,6 +127,7 @@ __all__ = [
     "Sha256",
     "Spent",
     "Suite",
+    "Supervision",
     "Text",
     "TrainingSet",
     "Usage",

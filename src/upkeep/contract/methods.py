@@ -6,6 +6,7 @@ from upkeep.contract.base import Name, Positive, Record
 from upkeep.contract.cells import Aliases
 from upkeep.contract.models import Resources
 
+Supervision = Literal["", "C", "Q", "C+Q"]
 Sees = Literal["documents", "evidence", "answers"]
 """What of the answer key a method is given."""
 
@@ -20,11 +21,12 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Paper and section, or the publication that it comes from."""
     variants: dict[Name, dict[str, Any]]
     """Parameters of each named setting. `writer`, `embedder` and `embedder_gpu` are none, but the models of these roles
-    in this setting; nor is `sees`."""
+    in this setting; nor is `sees`. `supervision` is one, and decides what is handed in."""
     settings: list[str] = []
     """The parameters that tables print in their `setting` column, in order."""
-    supervision: Literal["", "C", "Q", "C+Q"] = ""
-    """What a method that trains is given: C documents, Q question-answer pairs."""
+    supervision: Supervision = ""
+    """What a method is given, unless a variant says so: C documents, Q question-answer pairs. Of a method that does not
+    train it has documents in any case, and pairs come with theirs."""
     command: list[str] = []
     """A program to be run in the method's folder in place of `method.py`, in words: `[sh, answer.sh]`."""
     aliases: Aliases = {}

@@ -4,7 +4,16 @@ from upkeep.contract.base import Count, Record
 from upkeep.contract.predictions import Form
 
 
-class Document(Record, frozen=True, kw_only=True):
+class Pair(Record, frozen=True, kw_only=True):
+    """A question with its answer, to train on or to show as an example."""
+
+    question: str
+    answer: str
+    document: str | None = None
+    """Id of the document that it was made of, where there is one."""
+
+
+class Document(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A unit of a corpus."""
 
     id: str
@@ -14,6 +23,9 @@ class Document(Record, frozen=True, kw_only=True):
     timestamp: str | None
     """ISO 8601, where the stream has dates."""
     text: str
+    pairs: list[Pair] = []
+    """Training pairs made of it, for a variant whose `supervision` has Q. Those that name no document come with the
+    last one of each stream."""
 
 
 class Probe(Record, frozen=True, kw_only=True):
@@ -43,15 +55,6 @@ class Gold(Record, frozen=True, kw_only=True):
     """Ids of the documents that hold the evidence; the last one is where the present answer began."""
     context: list[str] = []
     """The words that the question was made from, where the paper's oracle reads them in place of whole documents."""
-
-
-class Pair(Record, frozen=True, kw_only=True):
-    """A question with its answer, to train on or to show as an example."""
-
-    question: str
-    answer: str
-    document: str | None = None
-    """Id of the document that it was made of, where there is one."""
 
 
 class Round(Record, frozen=True, kw_only=True):

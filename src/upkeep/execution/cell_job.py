@@ -21,7 +21,7 @@ from upkeep.execution.collected import Collected
 from upkeep.execution.job import Runtime, SupervisedJob
 from upkeep.execution.rounds import BuiltDataset, Task, tasks
 from upkeep.execution.share import SharedEngines
-from upkeep.execution.trained_on import cutoff, members, members_of, require_apart
+from upkeep.execution.trained_on import cutoff, members, members_of, require_apart, with_pairs
 from upkeep.execution.watch import Failed, Limits
 from upkeep.gateway.record import Asking
 from upkeep.inputs import command_of
@@ -49,13 +49,14 @@ class CellJob(SupervisedJob):
         return [self.work / "predictions.jsonl"]
 
     def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
-        self.corpus = BuiltDataset.read(self.dataset)
-        self.cutoff: dict[str, int] = {}
+        self.corpus, self.cutoff = with_pairs(self.catalog, self.job, BuiltDataset.read(self.dataset))
         self.members: list[str] = []
         if taught := [(one, members(self.catalog, one)) for one in self.catalog.trainings_of(self.job)]:
             require_apart(self.catalog, self.job, self.corpus, taught)
-            self.cutoff = cutoff(self.catalog, self.job, self.corpus, taught)
-            self.corpus = self.corpus.after(self.cutoff)
+            known = cutoff(self.catalog, self.job, self.corpus, taught)
+            self.cutoff |= {stream: max(last, self.cutoff.get(stream, 0)) for stream, last in known.items()}
+        self.corpus = self.corpus.after(self.cutoff)
+        if taught:
             self.members = members_of(self.catalog, self.job, self.corpus)
         return super()._produce(force, runtime, limits, retries)
 

@@ -59,6 +59,19 @@ class BuiltDataset:
         kept = [probe for probe in self.probes if probe.position >= cutoff.get(probe.stream, 0)]
         return replace(self, probes=kept) if cutoff else self
 
+    def holding(self, pairs: Iterable[Pair]) -> BuiltDataset:
+        """The same with training pairs at the documents that they were made of; those that name none are at the last
+        document of each stream."""
+        at: dict[str | None, list[Pair]] = {}
+        for pair in pairs:
+            at.setdefault(pair.document, []).append(pair)
+        ends = {end - 1 for _, end in self.streams.values()}
+        documents = [
+            msgspec.structs.replace(one, pairs=[*at.get(one.id, ()), *(at.get(None, ()) if place in ends else ())])
+            for place, one in enumerate(self.documents)
+        ]
+        return replace(self, documents=documents)
+
     @functools.cached_property
     def streams(self) -> dict[str, tuple[int, int]]:
         """The half-open range of the documents of each stream, in order."""
@@ -233,9 +246,10 @@ def bounded(documents: Iterable[Document]) -> list[list[Document]]:
     runs: list[list[Document]] = [[]]
     size = 0
     for document in documents:
-        if runs[-1] and (len(runs[-1]) == MAX_DOCUMENTS or size + len(document.text) > MAX_CHARACTERS):
+        length = len(document.text) + sum(len(pair.question) + len(pair.answer) for pair in document.pairs)
+        if runs[-1] and (len(runs[-1]) == MAX_DOCUMENTS or size + length > MAX_CHARACTERS):
             runs.append([])
             size = 0
         runs[-1].append(document)
-        size += len(document.text)
+        size += length
     return runs

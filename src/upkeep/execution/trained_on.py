@@ -1,4 +1,4 @@
-"""What a model is trained on, and what it may therefore be asked."""
+"""What a model is trained on, or a method given in pairs, and what either may therefore be asked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.rounds import BuiltDataset
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
+from upkeep.method_cards import supervision_of
 from upkeep.normal_form import read_pairs, read_table
 from upkeep.questions import shared
 
@@ -52,7 +53,7 @@ def members(catalog: Catalog, training: Training) -> list[Member]:
                 remedy="train on all of the dataset, or have its builder name them",
             )
         pairs = [pair for pair in pairs if pair.document in known]
-    given = catalog.method(training.method).supervision
+    given = supervision_of(catalog.method(training.method), training.variant)
     found = list(_split(documents, pairs, chosen, folder))
     for member in found:
         lacking = [name for letter, name in (("C", "documents"), ("Q", "pairs")) if letter in given]
@@ -107,6 +108,37 @@ def _slice(table: pl.DataFrame, name: str, where: Path, key: str) -> dict[str, s
             remedy="mend `by` under `training` in the dataset's card",
         )
     return dict(table.select(key, column).iter_rows())
+
+
+def with_pairs(catalog: Catalog, cell: Cell, corpus: BuiltDataset) -> tuple[BuiltDataset, dict[str, int]]:
+    """A cell's dataset as its method gets it, where the variant is given pairs: each comes with its document.
+
+    Returns:
+        The dataset, and the position of each stream from which on it may be asked: any, unless a pair names no
+        document. Such a pair was made of all and comes at a stream's end; before, its method would know the future.
+
+    Raises:
+        UpkeepError: there are no pairs, or no probe that may be asked.
+    """
+    if "Q" not in supervision_of(catalog.method(cell.method), cell.variant):
+        return corpus, {}
+    if not (pairs := read_pairs(corpus.folder, inputs.dataset(catalog, cell.dataset))):
+        raise UpkeepError(
+            f"{cell.dataset!r} has no training pairs, and {cell.method}/{cell.variant} is given some",
+            where=corpus.folder / "card.json",
+            expected="a dataset with pairs",
+            remedy="`./upkeep list datasets` names those; or choose a variant with `supervision: C`",
+        )
+    ends = {stream: end - first - 1 for stream, (first, end) in corpus.streams.items()}
+    late = ends if any(pair.document is None for pair in pairs) else {}
+    if corpus.probes and not corpus.after(late).probes:
+        raise UpkeepError(
+            f"every probe of {cell.dataset!r} is asked before its stream has ended, and a pair names no document",
+            where=corpus.folder / "pairs.jsonl",
+            expected="`document` in every pair",
+            remedy="have the dataset's builder name them",
+        )
+    return corpus.holding(pairs), late
 
 
 def members_of(catalog: Catalog, cell: Cell, corpus: BuiltDataset) -> list[str]:
@@ -165,7 +197,7 @@ def cutoff(catalog: Catalog, cell: Cell, corpus: BuiltDataset, taught: Taught) -
 
 def _texts(catalog: Catalog, training: Training, found: Sequence[Member]) -> Iterator[str]:
     """The texts of the documents that a training knows: those it is given, or which its pairs were made of."""
-    given = catalog.method(training.method).supervision
+    given = supervision_of(catalog.method(training.method), training.variant)
     for member in found:
         sources = {pair.document for pair in member.pairs}
         every = "C" in given or None in sources
@@ -183,7 +215,7 @@ def require_apart(catalog: Catalog, cell: Cell, corpus: BuiltDataset, taught: Ta
     """
     asked = [probe.question for probe in corpus.probes]
     for training, found in taught:
-        if "Q" not in catalog.method(training.method).supervision:
+        if "Q" not in supervision_of(catalog.method(training.method), training.variant):
             continue
         questions = [pair.question for member in found for pair in member.pairs]
         if same := shared(asked, questions):

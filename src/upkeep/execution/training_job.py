@@ -24,6 +24,7 @@ from upkeep.files import remove, write_atomically
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.jobs import Training
 from upkeep.machine.gpus import require_gpus
+from upkeep.method_cards import supervision_of
 from upkeep.weights import find
 
 CHECKPOINTS = "checkpoints"
@@ -102,7 +103,7 @@ class TrainingJob(SupervisedJob):
         folder = self.work / "training"
         remove(folder)
         folder.mkdir(mode=0o755)
-        given = self.card.supervision
+        given = supervision_of(self.card, self.job.variant)
         _write(folder / DOCUMENTS, member.documents if "C" in given else ())
         _write(folder / PAIRS, member.pairs if "Q" in given else ())
         return folder

@@ -20,6 +20,7 @@ from upkeep.grading.resampling import Draws, Floats
 from upkeep.grading.settings import SETTING, Pairs, column
 from upkeep.grading.statistics import KEYS
 from upkeep.jobs import Cell, TrainedModel
+from upkeep.method_cards import supervision_of
 
 SCORE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "table": pl.String,
@@ -86,7 +87,7 @@ def identify(catalog: Catalog, cell: Cell, built: DatasetCard | None) -> Identit
     """
     card = catalog.method(cell.method)
     dataset = catalog.dataset(cell.dataset)
-    method, supervision = cell.method, card.supervision
+    method, supervision = cell.method, supervision_of(card, cell.variant)
     setting = settings(card.settings, card.variants[cell.variant])
     label, model, is_trained, cutoff = card.label, "", True, None
     if card.model:
@@ -97,7 +98,7 @@ def identify(catalog: Catalog, cell: Cell, built: DatasetCard | None) -> Identit
         trained = TrainedModel.parse(cell.model)
         if trained:
             trainer = catalog.method(trained.method)
-            method, supervision = f"{trained.method}+{method}", trainer.supervision
+            method, supervision = f"{trained.method}+{method}", supervision_of(trainer, trained.variant)
             label = f"{trainer.label} + {label}"
             setting = settings(trainer.settings, trainer.variants[trained.variant]) + setting
             setting += [("trained_on", trained.dataset)] if trained.dataset not in ("", cell.dataset) else []

@@ -18,6 +18,7 @@ from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import Prediction, Round
 from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import CountingEngine
+from upkeep.serving.counting.forms import FormTokens
 from upkeep.serving.counting.hashed_words import HashedWords
 from upkeep.serving.counting.records import CountJob, Counts, Line
 from upkeep.serving.counting.reuse import reuse
@@ -42,13 +43,18 @@ def _count(job: CountJob, methods: Path) -> Counts:
     cell, spec = job.cell, job.cell.model_spec
     if spec is None:
         raise ValueError("a cell without a model has nothing to count")
+    if spec.endpoint is not None and spec.tool_calls is None:  # it is the endpoint that reads the model's calls
+        spec = msgspec.structs.replace(spec, tool_calls="hermes")
+        cell = msgspec.structs.replace(cell, model_spec=spec)
     output = Path(cell.output)
     output.mkdir(parents=True)
     rounds = [msgspec.json.decode(line, type=Round) for line in Path(job.rounds).read_bytes().splitlines()]
     records = sum(len(round.probes) * cell.trials + len(round.documents) for round in rounds)
     method = make_method(cell, methods, HashedWords() if cell.embedder_spec is not None else None, threads=1)
     tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
-    engine = CountingEngine(tokens, spec, reuse(cell), job.assumed, CALLS_A_RECORD * max(1, records))
+    engine = CountingEngine(
+        FormTokens(tokens, spec.tool_calls), spec, reuse(cell), job.assumed, CALLS_A_RECORD * max(1, records)
+    )
     task = AnswerTask(cell, method, engine, output)
     with lockstep(engine) as loop:
         for round in rounds:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
-from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score, Tokens
+from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import nearest
 from upkeep.contract import ModelSpec
+from upkeep.serving.counting.forms import FormTokens, filled
 from upkeep.serving.counting.records import Assumed
 from upkeep.serving.counting.reuse import Latest, Reuse
 
@@ -18,14 +18,9 @@ FILLER = (
 )
 
 
-class CountTokens(Tokens, Protocol):
-    """What the engine asks of a tokenizer, in addition: to make up replies."""
-
-    def encode(self, text: str) -> Sequence[int]: ...
-
-
 class CountingEngine(Engine):
-    """Answers each request at once, in the order in which the engine would take them, with words without meaning.
+    """Answers each request at once, in the order in which the engine would take them, with words without meaning; where
+    a prompt asks for JSON, for a line, or offers a tool, in that form, for a method's further calls hang on that.
 
     Args:
         tokens: of the model, or of what stands in for it.
@@ -38,11 +33,11 @@ class CountingEngine(Engine):
     name = "counting"
     version = "1"
 
-    def __init__(self, tokens: CountTokens, spec: ModelSpec, reuse: Reuse, assumed: Assumed, calls: int) -> None:
+    def __init__(self, tokens: FormTokens, spec: ModelSpec, reuse: Reuse, assumed: Assumed, calls: int) -> None:
         super().__init__(tokens, spec.context_length)
         self._spec, self._reuse, self._assumed, self._left = spec, reuse, assumed, calls
         self._queue: list[Request] = []
-        self._words = tokens.encode(FILLER)
+        self._forms, self._words = tokens, tokens.encode(FILLER)
         self._closing = tokens.encode(f"\n{spec.thinking_tags[1]}\n") if spec.thinking_tags else []
 
     def add(self, request: Request) -> None:
@@ -79,11 +74,16 @@ class CountingEngine(Engine):
         length = self._assumed.reply if limit == spec.sampling.max_tokens else limit // 2
         reasoning: list[int] = []
         # No two replies are alike, so that a memory made of one shares no prefix with another.
-        draw = random.Random(request.seed).choices
+        drawn = random.Random(request.seed)
         if not spec.trained:
             length = limit
         elif spec.thinking == "on":
             length = min(length, limit)
             room = max(0, limit - length - len(self._closing))
-            reasoning = [*draw(self._words, k=min(self._assumed.thinking, room)), *self._closing]
-        return [*reasoning, *draw(self._words, k=length)][:limit]
+            reasoning = [*drawn.choices(self._words, k=min(self._assumed.thinking, room)), *self._closing]
+        if (form := self._forms.form(request.prompt)) is None:
+            said: Sequence[int] = ()
+        else:
+            said = self._forms.encode(filled(form, FILLER.split(), drawn))
+            length = max(len(said), length) if form.endswith("}") else len(said)
+        return [*reasoning, *said, *drawn.choices(self._words, k=length - len(said))][:limit]

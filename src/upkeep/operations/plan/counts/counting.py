@@ -24,7 +24,7 @@ from upkeep.identity import IMAGE_CODE, describe
 from upkeep.integrity import read_record
 from upkeep.jobs import Job, untrained
 from upkeep.layout import Layout
-from upkeep.method_cards import sees_of
+from upkeep.method_cards import sees_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
 from upkeep.operations.plan.counts.tally import Arrival, Tally
@@ -205,14 +205,17 @@ class _Counting:
 
     def _write(self, runtime: Runtime, jobs: list[_Wanted], folder: Path, output: Path, roles: dict[Path, str]) -> None:
         """Jobs and rounds as the container reads them."""
-        files: dict[tuple[str, int], str] = {}
+        files: dict[tuple[str, int, str, str], str] = {}
         told = []
         for place, job in enumerate(jobs):
             cell, dataset = job.description, self._built(job.description.dataset)
-            which = (cell.dataset, cell.trials)  # a sample is one of so many trials
+            card = self.catalog.method(cell.method)
+            # A sample is one of so many trials, and a variant says what it is given.
+            given = sees_of(card, cell.variant), supervision_of(card, cell.variant)
+            which = (cell.dataset, cell.trials, *given)
             if which not in files:
                 files[which] = f"rounds-{len(files)}.jsonl"
-                rounds = dataset.rounds(self.catalog.method(cell.method), cell.variant, dataset.sample(cell.trials))
+                rounds = dataset.rounds(card, cell.variant, dataset.sample(cell.trials))
                 (folder / files[which]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
             told.append(
                 CountJob(

@@ -14,7 +14,8 @@ from upkeep.errors import UpkeepError
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import plan_dataset
 from upkeep.layout import Layout
-from upkeep.method_cards import sees_of
+from upkeep.method_cards import sees_of, supervision_of
+from upkeep.normal_form import read_pairs
 from upkeep.operations.plan.counts.sample import Interval, Sample, sample
 
 Say = Callable[[str], None]
@@ -93,6 +94,8 @@ class CountedDataset:
     def rounds(self, card: MethodCard, variant: str, sample: Sample) -> Iterator[Round]:
         """The rounds of a cell, with what is in the sample of each."""
         corpus, streams, gold = self.corpus, sample.streams, self.corpus.gold(sees_of(card, variant))
+        if "Q" in supervision_of(card, variant):
+            corpus = corpus.holding(read_pairs(corpus.folder, self.card))
         for step in answering(corpus, min_streams=card.streams):
             documents = [d for place in step.documents if (d := corpus.documents[place]).stream in streams]
             places = [place for place in step.probes if corpus.probes[place].id in sample.asked]
