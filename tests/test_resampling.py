@@ -121,7 +121,7 @@ def test_what_was_seen_in_all_questions_is_uncertain_all_the_same() -> None:
     unseen = np.array([[1.0, 1.0], [0.0, 1.0]])
     found = resampling.estimates(["hits", "total"], parts, mean, Draws("d", names), names, unseen)["mean"]
     lower, higher = (found.resamples[half] for half in HALVES)
-    assert (higher == 100).all() and np.quantile(lower, 0.05) == pytest.approx(100 * 0.05 ** (1 / 20), abs=5)
+    assert higher == pytest.approx(np.full(DRAWS, 100)) and 100 * 0.04 ** (1 / 20) > np.quantile(lower, 0.05) > 80
 
 
 def test_a_thousand_resamples_of_ten_thousand_questions_take_well_under_a_second() -> None:
@@ -154,6 +154,7 @@ def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(
     names = sorted(set(graded["question_id"]))
     times = draws.times = rng.integers(1, 4, draws.times.shape).astype(np.float32)  # whole ones, to draw so often
     found = measured(measures, graded, 0, {}, draws)
+    undecided = {metric for one in measures.resampled if not one.interval for metric in one.metrics}
     for resample in (0, 7, 999):
         drawn = [
             graded.filter(pl.col("question_id") == name).with_columns(
@@ -170,7 +171,7 @@ def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(
         checked = 0
         for at, row in enumerate(found.scores.select("subset", "metric", "at", "questions").rows()):
             value = found.resamples[at, resample]
-            if row[3] < FEWEST:
+            if row[3] < FEWEST or row[1] in undecided:
                 assert math.isnan(value)
                 continue
             expected, n = values.get(row[:3], (math.nan, 0))

@@ -134,7 +134,8 @@ def furthest(names: list[str], whole: Floats, value: Value, unseen: Floats, metr
     raises it most."""
     kinds = np.unique(unseen, axis=0)
     moved = resampled(names, whole + kinds, value)[metric]
-    return kinds[np.argmin(np.nan_to_num(moved, nan=np.inf))], kinds[np.argmax(np.nan_to_num(moved, nan=-np.inf))]
+    known = np.isfinite(moved)
+    return kinds[np.argmin(np.where(known, moved, np.inf))], kinds[np.argmax(np.where(known, moved, -np.inf))]
 
 
 def freedom(influences: Floats) -> int:
