@@ -8,18 +8,15 @@ interval the value lay otherwise.
 from __future__ import annotations
 
 import argparse
-import runpy
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
+from populations import Kind, correlation, gain, macro_f1, tokens
 
-from upkeep.grading.resampling import Draws, Floats, Value, estimates
+from upkeep.grading.resampling import Draws, Floats
 from upkeep.grading.statistics import COUNTS_SCHEMA, estimate, levelled
 
-PAPERS = Path(__file__).resolve().parents[1] / "papers"
 Generator = np.random.Generator
 Intervals = tuple[Floats, Floats]
 """Lower and upper ends, one a study."""
@@ -44,15 +41,16 @@ def of_counts(hits: Floats, totals: Floats, strata: Floats | None = None) -> Int
     return found["low"].to_numpy(), found["high"].to_numpy()
 
 
-def of_sums(columns: dict[str, Floats], value: Value) -> Intervals:
-    """Intervals of another function of sums over questions; (studies, questions) each. Studies that have none are left
-    out: ten items may all be of one class."""
-    parts = np.stack(list(columns.values()), axis=-1).astype(np.float64)
-    names = [f"{n:05}" for n in range(parts.shape[1])]
-    found = [estimates(list(columns), one, value, Draws(f"{study}", names), names) for study, one in enumerate(parts)]
-    ends = [(one.low, one.high) for study in found for one in study.values() if one.low is not None]
-    low, high = np.array(ends, dtype=np.float64).T
-    return low, high
+def of_sums(rng: Generator, shape: tuple[int, int], kind: Kind) -> tuple[float, Intervals]:
+    """Intervals of another function of sums over questions. Studies that have none are left out."""
+    names, found = [f"{n:05}" for n in range(shape[1])], []
+    for study in range(shape[0]):
+        (cell,), truth = kind(rng, shape[1])
+        one = cell.estimate(Draws(f"{study}", names), names)
+        if one is not None and one.low is not None:
+            found.append((one.low, one.high))
+    low, high = np.array(found, dtype=np.float64).T
+    return truth, (low, high)
 
 
 def share(rng: Generator, shape: tuple[int, int], chance: float) -> tuple[float, Intervals]:
@@ -72,48 +70,6 @@ def mean(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
     return 60.0, of_counts(rng.binomial(totals, rng.beta(3, 2, shape)) / totals, np.ones(shape))
 
 
-def difference(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
-    """EvoWiki's gain over the closed book, which is right where the question is easy."""
-    easy = rng.random(shape)
-    columns = {"own": easy < 0.7, "closed": (easy < 0.5) & (rng.random(shape) < 0.8), "asked": np.ones(shape)}
-    return 30.0, of_sums(columns, runpy.run_path(str(PAPERS / "evowiki/metrics.py"))["gain"])
-
-
-def macro_f1(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
-    """PRELUDE's: four items of ten are consistent, and 60% of these and 80% of the others are told."""
-    value = runpy.run_path(str(PAPERS / "prelude/metrics.py"))["f1"]
-    consistent = rng.random(shape) < 0.4
-    right = rng.random(shape) < np.where(consistent, 0.6, 0.8)
-
-    def parts(consistent: Any, right: Any, count: Any) -> dict[str, Any]:
-        told = {"0 asked": count, "0 right": right}
-        for name, of_it in (("consistent", consistent), ("contradict", ~consistent)):
-            told |= {f"0 {name} items": of_it, f"0 {name} said": of_it == right, f"0 {name} right": of_it & right}
-        return told
-
-    kinds = [(True, True, 0.24), (True, False, 0.16), (False, True, 0.48), (False, False, 0.12)]
-    whole: dict[str, float] = {}
-    for one, other, weight in kinds:
-        for name, told in parts(np.bool_(one), np.bool_(other), 1).items():
-            whole[name] = whole.get(name, 0) + weight * told
-    truth = value({name: np.array([total]) for name, total in whole.items()})["macro_f1"][0]
-    columns = parts(consistent, right, np.ones(shape))
-    return float(truth), of_sums(columns, lambda sums: {"macro_f1": value(sums)["macro_f1"]})
-
-
-def correlation(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
-    """EvoWiki's between popularity and right answers: five groups of one size, right in 30% to 70%."""
-    found = runpy.run_path(str(PAPERS / "evowiki/metrics.py"))
-    names, chances, large = found["POPULARITY"], np.linspace(0.3, 0.7, 5), 1e9
-    group = rng.integers(5, size=shape)
-    right = rng.random(shape) < chances[group]
-    columns = {name: (group == place).astype(float) for place, name in enumerate(names)}
-    columns |= {f"{name}_right": (group == place) & right for place, name in enumerate(names)}
-    whole = {name: np.array([large]) for name in names}
-    whole |= {f"{name}_right": np.array([large * chance]) for name, chance in zip(names, chances, strict=True)}
-    return float(found["correlation"](whole)["popularity_correlation"][0]), of_sums(columns, found["correlation"])
-
-
 def of_families(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
     """ImprintBench's Avg.: the mean over five families of very unlike sizes, whose weights are taken as given."""
     family, chances = rng.choice(5, shape, p=FAMILIES), np.linspace(0.3, 0.9, 5)
@@ -122,18 +78,6 @@ def of_families(rng: Generator, shape: tuple[int, int]) -> tuple[float, Interval
     sizes = np.stack([(family == one).sum(axis=1) for one in range(5)], axis=1)
     weight = 1 / np.take_along_axis(sizes, family, axis=1)
     return 100 * chances.mean(), of_counts(weight * right, weight, family)
-
-
-def tokens(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
-    """ImprintBench's mean tokens of an answer, log-normal by question, some answers longer than others by as much; one
-    in ten predictions failed."""
-    answers = rng.binomial(8, 0.9, shape)
-    spent = rng.lognormal(5, 0.6, shape) * rng.lognormal(0, 0.6, (8, *shape))
-    generated = np.where(np.arange(8)[:, None, None] < answers, spent, 0).sum(axis=0)
-    columns = {"answers": answers, "context": answers, "generated": generated}
-    mean_tokens = runpy.run_path(str(PAPERS / "imprintbench/metrics.py"))["mean_tokens"]
-    value: Value = lambda sums: {"generation_tokens": mean_tokens(sums)["generation_tokens"]}  # noqa: E731
-    return float(np.exp(5 + 0.6**2)), of_sums(columns, value)
 
 
 def change_rate(rng: Generator, shape: tuple[int, int]) -> tuple[float, Intervals]:
@@ -154,11 +98,11 @@ KINDS: dict[str, Callable[[Generator, tuple[int, int]], tuple[float, Intervals]]
     "share, 90%": lambda rng, shape: share(rng, shape, 0.9),
     "pooled share, clustered": pooled,
     "mean over questions": mean,
-    "gain over a second cell": difference,
-    "macro F1": macro_f1,
-    "rank correlation": correlation,
+    "gain over a second cell": lambda rng, shape: of_sums(rng, shape, gain),
+    "macro F1": lambda rng, shape: of_sums(rng, shape, macro_f1),
+    "rank correlation": lambda rng, shape: of_sums(rng, shape, correlation),
     "mean over families": of_families,
-    "mean tokens": tokens,
+    "mean tokens": lambda rng, shape: of_sums(rng, shape, tokens),
     "change rate": change_rate,
 }
 

@@ -2,17 +2,25 @@
 
 Each study asks cells questions whose chances of a right answer are known, and judges two findings that are false by
 nothing at all: that a value is above what it is, and that it is below. Each is to be called certain in at most 5% of
-studies. Prints a Markdown table.
+studies, of every kind of score and however many questions there are (of what is measured, from FEWEST_MEASURED on: with
+fewer none is). Of scores that are no ratios of counts the table says how often it would be without the question that
+was not asked; that is expected to be more than 5% of many.
+
+With `--clear` findings are true by a clear size, and the table says how often each is called *holds*: the question that
+was not asked is expected to cost less than ten points of a hundred at 60 questions. Prints a Markdown table.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import polars as pl
+from populations import Kind, area, compression, correlation, gain, log_ratio, macro_f1, shift, tokens
 
 from upkeep.grading.resampling import HALVES, LEVEL, RESAMPLES, Draws, Floats
+from upkeep.grading.statistics import levelled
 from upkeep.report.deciding import rejected, weaker
 
 Generator = np.random.Generator
@@ -43,6 +51,34 @@ def two(rng: Generator, shape: Shape, one: float, other: float, alike: float = 0
     return [(answers * 1.0, np.ones(shape)) for answers in right], one - other
 
 
+def of_families(rng: Generator, shape: Shape) -> tuple[Cells, float]:
+    """ImprintBench's Avg. of three families of unlike sizes, as `intervals.of_families`."""
+    family, chances = rng.choice(3, shape, p=(0.5, 0.3, 0.2)), np.array([0.3, 0.6, 0.9])
+    right = np.where(rng.random(shape) < 0.5, rng.random(shape) < chances[family], rng.binomial(8, chances[family]) / 8)
+    sizes = np.stack([(family == one).sum(axis=0) for one in range(3)])
+    weight = 1 / np.take_along_axis(sizes, family, axis=0)
+    counts = pl.DataFrame(
+        {
+            "subset": np.tile(np.arange(shape[1]), shape[0]).astype(str),
+            "metric": "mean",
+            "hits": (weight * right).ravel(),
+            "total": weight.ravel(),
+            "stratum": family.ravel(),
+        }
+    )
+    return [(levelled(counts, "stratum")["hits"].to_numpy().reshape(shape), weight)], float(chances.mean())
+
+
+def change_rate(rng: Generator, shape: Shape) -> tuple[Cells, float]:
+    """OAKS', as `intervals.change_rate`."""
+    changes = rng.integers(1, 8, shape)
+    stays, restless = 60 - changes, rng.beta(2, 4, shape)
+    moved, moved_still = rng.binomial(changes, 0.3 + 0.6 * restless), rng.binomial(stays, restless)
+    weights = [0.5 / total.sum(axis=0) for total in (changes, stays)]
+    totals = weights[0] * changes + weights[1] * stays
+    return [(weights[0] * moved + weights[1] * moved_still, totals)], (0.5 + 1 / 3) / 2
+
+
 KINDS: dict[str, tuple[Callable[[Generator, Shape], tuple[Cells, float]], bool]] = {
     # with whether both cells are asked the same questions
     "rate of 50%": (lambda rng, shape: rate(rng, shape, 0.5), True),
@@ -55,6 +91,33 @@ KINDS: dict[str, tuple[Callable[[Generator, Shape], tuple[Cells, float]], bool]]
     "two datasets, 60% each": (lambda rng, shape: two(rng, shape, 0.6, 0.6, alike=0), False),
     "two datasets, 95% and 50%": (lambda rng, shape: two(rng, shape, 0.95, 0.5, alike=0), False),
     "two methods, 90% and 89%, as hard for both": (lambda rng, shape: two(rng, shape, 0.9, 0.89, alike=1), True),
+    "mean over families": (of_families, True),
+    "change rate": (change_rate, True),
+}
+OTHERS: dict[str, Kind] = {
+    "macro F1 of 70%": macro_f1,
+    "macro F1 of 89%": lambda rng, questions: macro_f1(rng, questions, told=(0.9, 0.9)),
+    "macro F1, one class rare": lambda rng, questions: macro_f1(rng, questions, 0.2, (0.5, 0.9)),
+    "macro F1, two methods": lambda rng, questions: macro_f1(rng, questions, other=(0.6, 0.8)),
+    "rank correlation of 0.28": correlation,
+    "rank correlation of 0.57": lambda rng, questions: correlation(rng, questions, (0.1, 0.9)),
+    "gain over a second cell": gain,
+    "probability shift": shift,
+    "log ratio of probabilities": log_ratio,
+    "area under the curve": area,
+    "compression ratio": compression,
+    "mean tokens": tokens,
+    "mean tokens, long tail": lambda rng, questions: tokens(rng, questions, 1.0),
+    "mean tokens, two methods": lambda rng, questions: tokens(rng, questions, cells=2),
+}
+CLEAR: dict[str, tuple[Kind, float]] = {
+    # with what the finding says that the value, or the distance of two, is above
+    "macro F1, two methods, 20 points apart": (lambda rng, n: macro_f1(rng, n, told=(0.8, 0.8), other=(0.6, 0.6)), 0),
+    "gain over a second cell of 30 points, above 10": (gain, 10),
+    "rank correlation of 0.57, above 0.2": (lambda rng, n: correlation(rng, n, (0.1, 0.9)), 0.2),
+    "area under the curve of 0.76, above 0.56": (area, 0.56),
+    "mean tokens, two methods, half as many again": (lambda rng, n: tokens(rng, n, cells=2, more=1.5), 0),
+    "mean tokens of 213, above 140": (tokens, 140),
 }
 
 
@@ -67,15 +130,71 @@ def called(cells: Cells, truth: float, name: str, *, same: bool) -> tuple[int, i
     )
     other = sum(others, np.full_like(first, truth))
     found = [0, 0]
-    for above in (True, False):
-        told = [
-            (first[one] > second if above else first[one] < second).sum(axis=0)
-            for one in HALVES
-            for second in (other[half] + (1e-9 if above else -1e-9) for half in HALVES)
-        ]
-        for study in zip(*told, strict=True):
-            found[not above] += rejected([RESAMPLES - weaker([int(n) for n in study])], 1, RESAMPLES, LEVEL)
+    for study in range(first.shape[1]):
+        for below in (False, True):
+            found[below] += certain(first[:, study], other[:, study], below=below)
     return found[0], found[1]
+
+
+def certain(one: Floats, other: Floats, *, below: bool = False) -> bool:
+    """Whether it is, on resamples, that a score is above another, or below."""
+    sign = -1 if below else 1
+    told = [int((sign * one[a] > sign * other[b] + 1e-9).sum()) for a in HALVES for b in HALVES]
+    return rejected([RESAMPLES - weaker(told)], 1, RESAMPLES, LEVEL)
+
+
+def of_study(kind: Kind, rng: Generator, questions: int, name: str, *, said: float | None = None) -> Sequence[bool]:
+    """Whether it is called certain that a value is above the true one, or above what is said, and that it is below;
+    then the same without the question that was not asked."""
+    cells, truth = kind(rng, questions)
+    names = [f"{n:05}" for n in range(questions)]
+    draws, found = Draws(name, names), list[bool]()
+    for seen_alone in (False, True):
+        fewest = 0 if seen_alone else cells[0].fewest
+        estimates = [cell.estimate(draws, names, seen_alone=seen_alone) for cell in cells]
+        resamples = [estimate.resamples for estimate in estimates if estimate is not None]
+        if questions < fewest or len(resamples) < len(cells):
+            found += [False, False]
+            continue
+        one, *others = resamples
+        other = sum(others, np.full_like(one, truth if said is None else said))
+        found += [certain(one, other), certain(one, other, below=True)]
+    return found
+
+
+def false_findings(studies: int, sizes: Sequence[int], seed: int) -> None:
+    print(
+        "| finding | questions | studies | called above, % | called below, % | above, seen alone | below, seen alone |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for number, (kind, (draw, same)) in enumerate(KINDS.items()):
+        for questions in sizes:
+            rng, found = np.random.default_rng([number, questions, seed]), np.zeros(2)
+            groups = -(-studies // GROUP)
+            for group in range(groups):
+                cells, truth = draw(rng, (questions, GROUP))
+                found += called(cells, truth, f"{seed} {kind} {group}", same=same)
+            above, below = 100 * found / (groups * GROUP)
+            print(f"| {kind} | {questions} | {groups * GROUP:,} | {above:.1f} | {below:.1f} |  |  |", flush=True)
+    for number, (name, other) in enumerate(OTHERS.items()):
+        for questions in sizes:
+            rng, total = np.random.default_rng([100 + number, questions, seed]), np.zeros(4)
+            for study in range(studies):
+                total += of_study(other, rng, questions, f"{seed} {name} {study}")
+            shown = " | ".join(f"{share:.1f}" for share in 100 * total / studies)
+            print(f"| {name} | {questions} | {studies:,} | {shown} |", flush=True)
+
+
+def true_findings(studies: int, sizes: Sequence[int], seed: int) -> None:
+    print("| finding | questions | studies | called *holds*, % | seen alone, % |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for number, (name, (kind, said)) in enumerate(CLEAR.items()):
+        for questions in sizes:
+            rng, total = np.random.default_rng([200 + number, questions, seed]), np.zeros(4)
+            for study in range(studies):
+                total += of_study(kind, rng, questions, f"{seed} {name} {study}", said=said)
+            held, _, alone, _ = 100 * total / studies
+            print(f"| {name} | {questions} | {studies:,} | {held:.1f} | {alone:.1f} |", flush=True)
 
 
 def main() -> None:
@@ -83,19 +202,9 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--questions", type=int, nargs="+", default=[10, 20, 30, 60])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clear", action="store_true", help="findings that are true")
     asked = parser.parse_args()
-    groups = -(-asked.studies // GROUP)
-    print("| finding | questions | studies | called above, % | called below, % |")
-    print("| --- | ---: | ---: | ---: | ---: |")
-    for number, (kind, (draw, same)) in enumerate(KINDS.items()):
-        for questions in asked.questions:
-            rng, found = np.random.default_rng([number, questions, asked.seed]), np.zeros(2)
-            for group in range(groups):
-                cells, truth = draw(rng, (questions, GROUP))
-                found += called(cells, truth, f"{asked.seed} {kind} {group}", same=same)
-            studies = groups * GROUP
-            above, below = 100 * found / studies
-            print(f"| {kind} | {questions} | {studies:,} | {above:.1f} | {below:.1f} |", flush=True)
+    (true_findings if asked.clear else false_findings)(asked.studies, asked.questions, asked.seed)
 
 
 if __name__ == "__main__":

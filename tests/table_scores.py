@@ -11,6 +11,7 @@ from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.grading.settings import as_rows, pairs
 from upkeep.report import tables
 from upkeep.report.reference import read_reference
+from upkeep.report.rows import Number
 from upkeep.report.specs import read_paper
 from upkeep.report.waiting import PENDING_SCHEMA
 
@@ -58,7 +59,7 @@ def table(name: str, scores: pl.DataFrame = NO_SCORES, waiting: pl.DataFrame = N
     return tables.build(SPECS[name], PAPER, read_reference(OAKS / "reference" / f"{name}.csv"), scores, waiting)
 
 
-def place(built: tables.Table, stub: str, column: str) -> tables.Number:
+def place(built: tables.Table, stub: str, column: str) -> Number:
     """A number of the only row that is called so: one of the paper's, or else of our own."""
     papers, ours = ([r for r in rows if " ".join(filter(None, r.stub)) == stub] for rows in (built.papers, built.ours))
     (row,) = papers or ours

@@ -19,6 +19,7 @@ from upkeep.grading.settings import as_rows, pairs
 from upkeep.report import tables
 from upkeep.report.fields import agrees, as_printed
 from upkeep.report.reference import read_reference
+from upkeep.report.rows import Row
 from upkeep.report.specs import TableSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA
 
@@ -92,7 +93,7 @@ def test_published_numbers_as_our_own_lie_within_the_interval_and_those_on_a_reb
     def table_of(**fields: Any) -> tables.Table:
         return tables.build(spec, whole, printed, table_papers.as_scores(printed, **fields), NOTHING_WAITS)
 
-    def means(row: tables.Row) -> bool:
+    def means(row: Row) -> bool:
         return bool(spec.average) and agrees(dict(zip(spec.rows, row.key, strict=True)), spec.average or {})
 
     same = table_of()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args, get_type_hints
@@ -15,7 +16,7 @@ import pytest
 
 import scored_cells
 from conftest import ROOT
-from metric_cells import BABI, EVOWIKI, LEVELS, PRELUDE, catalog, fresh, in_slices, label, scored, verdicts
+from metric_cells import BABI, EVOWIKI, LEVELS, OAKS, PRELUDE, catalog, fresh, in_slices, label, scored, verdicts
 from scored_cells import key_of, line, manifest_of, suite_of, timeline, write_cell, write_dataset
 from upkeep.catalog import Catalog
 from upkeep.commands.results import tell_alike, tell_refused
@@ -24,8 +25,8 @@ from upkeep.errors import UpkeepError
 from upkeep.grading.graded import Graded, grade, read_predictions
 from upkeep.grading.measuring import Place, crossed, measured, place_of
 from upkeep.grading.metric_families import read_family
-from upkeep.grading.metrics import GRADED_SCHEMA, Crossed, Family, as_counts, shares, under
-from upkeep.grading.resampling import Draws
+from upkeep.grading.metrics import GRADED_SCHEMA, Crossed, Family, Resampled, as_counts, shares, under
+from upkeep.grading.resampling import FEWEST_MEASURED, HALVES, Draws, Floats
 from upkeep.grading.score import score_cell, tidy
 from upkeep.grading.scores import Scores, score_suite
 from upkeep.grading.settings import SETTING, as_rows
@@ -196,3 +197,30 @@ def test_what_a_metric_counts_by_is_what_is_drawn_and_in_the_same_way_in_all_cel
     both = {row["metric"]: made.resamples[place] for place, row in enumerate(made.scores.iter_rows(named=True))}
     assert made.scores["value"].to_list() == pytest.approx([100 / 3] * 2)
     assert both["item_accuracy"].std() > both["accuracy"].std() > 0, "fewer units, less is known"
+
+
+# ------------------------------------------------------------------ the question that was not asked
+
+
+def test_of_answers_one_more_is_worth_anything_and_of_what_is_measured_twice_the_furthest() -> None:
+    def tokens(graded: pl.DataFrame) -> pl.DataFrame:
+        return graded.select("question_id", spent="completion_tokens", asked=1)
+
+    def mean(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        return {"spent": sums["spent"] / sums["asked"]}
+
+    family = Family(OAKS.measure, resampled=[*PRELUDE.resampled[:1], Resampled(["spent"], tokens, mean, unit="tokens")])
+
+    def drawn(questions: int) -> dict[str, np.ndarray]:
+        rows = [label("CD"[n % 2], "CD"[n % 2]) | {"completion_tokens": 100 + n} for n in range(questions)]
+        graded = verdicts(*rows, label=["consistent", "contradict"] * (questions // 2))
+        found = measured(family, graded, 0, {}, Draws("d", graded["question_id"]))
+        of_all = found.scores.with_row_index().filter(pl.col("subset") == "all")
+        return {metric: found.resamples[row] for metric, row in of_all.select("metric", "index").rows()}
+
+    lower, higher = HALVES
+    few, more = drawn(FEWEST_MEASURED - 2), drawn(FEWEST_MEASURED)
+    assert np.isnan(few["spent"]).all() and not np.isnan(more["spent"]).any()
+    assert more["spent"][lower].mean() < 109 and more["spent"][higher].mean() > 110
+    for found in (few, more):  # all answers are right, and the next may be wrong
+        assert np.allclose(found["macro_f1"][higher], 100) and np.quantile(found["macro_f1"][lower], 0.05) < 90

@@ -24,6 +24,7 @@ from upkeep.jobs import Cell
 from upkeep.report import specs, tables
 from upkeep.report.fields import as_printed
 from upkeep.report.latex import to_latex
+from upkeep.report.rows import Row
 from upkeep.report.specs import Called, TableSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA
 from upkeep.report.written import to_markdown
@@ -324,7 +325,7 @@ def test_what_retrieves_with_another_embedder_than_oaks_stands_beside_none_of_it
     own = {"model": "Gemini 3 Pro", "dataset": "oaks_novel", "method": "rag_dense", "label": "RAG", "value": 50.0}
     column = "OAKS-N | RAG | All"
 
-    def numbers(rows: list[tables.Row]) -> list[float]:
+    def numbers(rows: list[Row]) -> list[float]:
         at = of_paper("oaks", "table_2").columns.index(column)
         return [number for row in rows if (number := row.numbers[at].own) is not None]
 

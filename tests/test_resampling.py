@@ -14,7 +14,7 @@ from metric_cells import EVOWIKI, PRELUDE, scores_of, verdicts
 from upkeep.grading import answers, resampling
 from upkeep.grading.measuring import measured
 from upkeep.grading.metrics import Family
-from upkeep.grading.resampling import DRAWS, FEWEST, Draws
+from upkeep.grading.resampling import DRAWS, FEWEST, HALVES, Draws
 from upkeep.grading.statistics import estimate
 
 
@@ -24,7 +24,8 @@ def mean(sums: Mapping[str, resampling.Floats]) -> Mapping[str, resampling.Float
 
 def resampled(parts: np.ndarray) -> resampling.Estimate:
     names = [f"{n:05}" for n in range(len(parts))]
-    return resampling.estimates(["hits", "total"], parts.astype(float), mean, Draws("d", names), names)["mean"]
+    parts = parts.astype(float)
+    return resampling.estimates(["hits", "total"], parts, mean, Draws("d", names), names, parts)["mean"]
 
 
 # ------------------------------------------------------------------ resampling
@@ -73,14 +74,18 @@ def test_more_predictions_of_the_same_question_make_no_score_surer() -> None:
 
 def test_one_question_and_undefined_values_have_no_interval() -> None:
     assert resampled(np.array([[1.0, 2.0]])) == resampling.Estimate(50, None, None, None, np.empty(0))
-    assert resampling.estimates(["hits", "total"], np.zeros((5, 2)), mean, Draws("d", "abcde"), "abcde") == {}
+    none = np.zeros((5, 2))
+    assert resampling.estimates(["hits", "total"], none, mean, Draws("d", "abcde"), "abcde", none) == {}
 
     def at_times(sums: Mapping[str, resampling.Floats]) -> Mapping[str, resampling.Floats]:
         """Defined on the questions themselves, and not on every draw of them."""
         return {"mean": np.where(sums["total"] > 4.9, 7.0, np.nan)}
 
-    (rare,) = resampling.estimates(["total"], np.ones((5, 1)), at_times, Draws("d", "abcde"), "abcde").values()
+    ones, draws = np.ones((5, 1)), Draws("d", "abcde")
+    (rare,) = resampling.estimates(["total"], ones, at_times, draws, "abcde", 0 * ones).values()
     assert (rare.value, rare.low, rare.high) == (7, 7, 7) and np.isnan(rare.resamples).any()
+    (without,) = resampling.estimates(["total"], ones, at_times, draws, "abcde", ones, interval=False).values()
+    assert (without.value, without.se) == (7, None) and np.isnan(without.resamples).all(), "nothing is decided by it"
 
 
 def test_the_degrees_of_freedom_are_fewer_where_a_few_questions_decide() -> None:
@@ -99,13 +104,24 @@ def test_how_much_a_question_moves_a_mean_is_how_far_it_is_from_it() -> None:
     assert np.corrcoef(draws.influences(names, values), numbers)[0, 1] > 0.9
 
 
-def test_draws_are_further_apart_and_one_that_is_not_defined_moves_no_other() -> None:
-    drawn = np.random.default_rng(0).normal(50, 5, 100)
-    drawn[3] = np.nan
-    found = resampling.widened(drawn, 1.1)
-    assert np.isnan(found[3]) and np.isnan(found).sum() == 1
-    assert np.nanmean(found) == pytest.approx(np.nanmean(drawn))
-    assert np.nanstd(found) == pytest.approx(1.1 * np.nanstd(drawn))
+def test_draws_are_further_from_the_score_and_one_that_is_not_defined_moves_no_other() -> None:
+    drawn = np.array([44.0, 50.0, math.nan, 60.0])
+    assert resampling.widened(drawn, 1.5, 50) == pytest.approx([41, 50, math.nan, 65], nan_ok=True)
+
+
+def test_the_question_that_was_not_asked_is_the_one_that_moves_a_score_furthest() -> None:
+    whole, unseen = np.array([[6.0, 10.0]]), np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [9.0, 1.0], [0.0, -10.0]])
+    lowest, highest = resampling.furthest(["hits", "total"], whole, mean, unseen, "mean")
+    assert lowest.tolist() == [0, 1] and highest.tolist() == [9, 1], "one without which there is no score is neither"
+
+
+def test_what_was_seen_in_all_questions_is_uncertain_all_the_same() -> None:
+    names = [f"{n:05}" for n in range(20)]
+    parts = np.ones((20, 2))
+    unseen = np.array([[1.0, 1.0], [0.0, 1.0]])
+    found = resampling.estimates(["hits", "total"], parts, mean, Draws("d", names), names, unseen)["mean"]
+    lower, higher = (found.resamples[half] for half in HALVES)
+    assert higher == pytest.approx(np.full(DRAWS, 100)) and 100 * 0.04 ** (1 / 20) > np.quantile(lower, 0.05) > 80
 
 
 def test_a_thousand_resamples_of_ten_thousand_questions_take_well_under_a_second() -> None:
@@ -120,7 +136,8 @@ def test_a_thousand_resamples_of_ten_thousand_questions_take_well_under_a_second
 def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(
     measures: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resampling, "widened", lambda values, factor: values)
+    monkeypatch.setattr(resampling, "widened", lambda values, factor, about: values)
+    monkeypatch.setattr(resampling, "furthest", lambda names, whole, value, unseen, metric: (0.0, 0.0))
     rng = np.random.default_rng(0)
     rows = [
         {"question_id": f"q{n:02}", "right": bool(rng.random() < 0.6), "outdated": bool(rng.random() < 0.3)}
@@ -137,6 +154,7 @@ def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(
     names = sorted(set(graded["question_id"]))
     times = draws.times = rng.integers(1, 4, draws.times.shape).astype(np.float32)  # whole ones, to draw so often
     found = measured(measures, graded, 0, {}, draws)
+    undecided = {metric for one in measures.resampled if not one.interval for metric in one.metrics}
     for resample in (0, 7, 999):
         drawn = [
             graded.filter(pl.col("question_id") == name).with_columns(
@@ -153,7 +171,7 @@ def test_a_score_on_a_resample_is_the_score_of_the_questions_that_were_drawn(
         checked = 0
         for at, row in enumerate(found.scores.select("subset", "metric", "at", "questions").rows()):
             value = found.resamples[at, resample]
-            if row[3] < FEWEST:
+            if row[3] < FEWEST or row[1] in undecided:
                 assert math.isnan(value)
                 continue
             expected, n = values.get(row[:3], (math.nan, 0))

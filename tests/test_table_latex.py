@@ -48,6 +48,7 @@ def check_latex(text: str) -> None:
     known |= {"cmidrule", "par", "footnotesize", "textwidth", "textbackslash", "textasciitilde", "textasciicircum"}
     known |= {"textless", "textgreater", "textbar", "ldots", "dag", "texttt", "textheight", "smallskip", "scriptsize"}
     known |= {"setlength", "tabcolsep", "raggedright", "arraybackslash", "ContinuedFloat", "clearpage"}
+    known |= {"captionsetup", "renewcommand", "thetable"}
     assert set(re.findall(r"\\([a-zA-Z]+)", outside)) <= known
     assert all(character.isprintable() or character == "\n" for character in text)
     for form, inner in re.findall(r"\\begin\{tabular\}\{((?:[^{}]|\{[^{}]*\})*)\}\n(.*?)\\end\{tabular\}", body, re.S):
@@ -112,3 +113,9 @@ def test_the_check_of_latex_finds_what_is_wrong() -> None:
 def test_special_characters_are_escaped() -> None:
     assert latex_escape("a_b & 50% \\ {x}") == r"a\_b \& 50\% \textbackslash{} \{x\}"
     assert latex_escape("[1em] *\n\nx") == "{[}1em{]} {*} x"
+
+
+def test_the_papers_number_is_the_only_one_in_captions_and_references() -> None:
+    text = to_latex(table("table_2", frame(score())), "oaks")
+    assert text.count("\\begin{table}") == text.count("labelformat=empty") == text.count("\\thetable}{Table 2}")
+    assert "\\caption{Table 2. " in text

@@ -31,6 +31,7 @@ from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
 from upkeep.report.fields import agrees, as_judged, as_printed, expanded, holds
 from upkeep.report.reference import read_reference
+from upkeep.report.rows import Number, Row
 from upkeep.report.specs import FigureSpec, PaperSpec, read_paper, several
 
 LIST = Path(__file__).with_name("unfilled.csv")
@@ -62,7 +63,7 @@ class Whole:
     def folder(self) -> Path:
         return ROOT / "papers" / self.paper
 
-    def numbers(self) -> Iterator[tuple[tables.Table, tables.Row, tables.Number]]:
+    def numbers(self) -> Iterator[tuple[tables.Table, Row, Number]]:
         """Every place with a published number."""
         for table in self.tables:
             for row in table.papers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from upkeep.errors import UpkeepError
 from upkeep.grading.graded import VALUE
 from upkeep.grading.metric_families import checked, told
 from upkeep.grading.metrics import Described, Family, Resampled, Second, slices_of
-from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws, Floats, estimates, resampled
+from upkeep.grading.resampling import FEWEST, FEWEST_MEASURED, RESAMPLES, Draws, Floats, estimates, resampled
 from upkeep.grading.settings import Pairs, pairs
 from upkeep.grading.statistics import COUNTS_SCHEMA, KEYS, estimate
 
@@ -32,6 +33,18 @@ SCORED = {
     "unit": pl.String,
 }
 """What the metrics of a cell come to; as in `score.SCORE_SCHEMA`, with `at` the k of a metric at k."""
+
+
+CELLS = ("", "second_")
+"""What the columns of verdicts begin with, of a cell and of the one beside it."""
+ANSWERED = (
+    {"right": True, "exact": True, "outdated": False},
+    {"right": False, "exact": False, "outdated": True},
+    {"right": False, "exact": False, "outdated": False},
+)
+"""How a question can be answered, in columns of verdicts."""
+SOME = 1000
+"""Questions of which one more changes nothing that is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +243,12 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
     rows, values = [], []
     for subset, members in _subsets(graded, wanted.subset):
         names, parts = _parts(family, wanted, members)
+        unseen, fewest = _unseen(family, wanted, members, parts)
         with told("a metric fails", family.where, wanted.value):
             numbers = parts.drop("question_id").to_numpy()
             questions = parts["question_id"].to_list()
-            found = estimates(names, numbers, wanted.value, draws.of(questions), questions, interval=wanted.interval)
+            of_units = draws.of(questions)
+            found = estimates(names, numbers, wanted.value, of_units, questions, unseen, interval=wanted.interval)
         _refuse_unnamed(family, wanted.metrics, found)
         counted = _of_itself(members, wanted.subset).join(parts, on="question_id", how="semi")
         for metric, one in found.items():
@@ -242,8 +257,27 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
                 {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
                 | {"n": len(counted), "questions": len(parts)}
             )
-            values.append(one.resamples)
+            values.append(one.resamples if len(parts) >= fewest else np.full(RESAMPLES, np.nan))
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
+
+
+def _unseen(family: Family, wanted: Resampled, members: pl.DataFrame, parts: pl.DataFrame) -> tuple[Floats, int]:
+    """What a question may add that was not asked (`resampling`), and how many it takes to say anything of others.
+
+    It is one of those that were asked, SOME of them at most, and answered rightly, as before, or otherwise, in either
+    cell. Where none of that is another sum, the metric goes by what was measured: the questions themselves, twice.
+    """
+    kinds = [parts.head(SOME)]
+    for answered in product(ANSWERED, repeat=1 if wanted.second is None else 2):
+        otherwise = members
+        for cell, columns in zip(CELLS, answered, strict=False):
+            as_read = pl.col(f"{cell}canonical").fill_null("")
+            otherwise = otherwise.with_columns(as_read, **{f"{cell}{name}": pl.lit(v) for name, v in columns.items()})
+        kinds.append(_parts(family, wanted, otherwise)[1].head(SOME))
+    together = pl.concat(kinds, how="diagonal").select(parts.columns[1:]).fill_null(0).to_numpy()
+    if all(kind.equals(kinds[0]) for kind in kinds):
+        return 2 * together, FEWEST_MEASURED
+    return together, FEWEST
 
 
 def _described(family: Family, wanted: Described, graded: pl.DataFrame) -> pl.DataFrame:

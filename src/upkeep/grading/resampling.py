@@ -1,8 +1,8 @@
 """Scores on resamples of the questions: for intervals of what is no ratio of counts, and for claims.
 
 The Bayesian bootstrap of D. B. Rubin, Annals of Statistics 9, 1981: in each of DRAWS draws a question, with all of its
-predictions, counts as often as an exponential number of mean 1 says, and the value is worked out anew. For few
-questions that takes two things more.
+predictions, counts as often as an exponential number of mean 1 says, and the value is worked out anew. Few questions
+take more: one that was not seen.
 
 Of a ratio of counts nothing is known of what was never seen. So a draw gets one question more, as large as the score's
 own are on average, in the first of HALVES a wrong one, in the second a right one: the bounds of N. Gaffke, Three test
@@ -15,12 +15,17 @@ not seen is one on which it is wrong. Where two cells are asked the same, and on
 alone y times, as many draws speak against the one as the exact test of Q. McNemar, Psychometrika 12, 1947, has it:
 P(Binomial(x + y, 1/2) >= x).
 
-What is another function of sums has no such ends. Its draws are widened as Student's t is wider than the normal
-distribution, and for the variance of a mean, (n + 1) / (n - 1) times that of the draws (`widened`). Its interval is
-from the a-th to the (1 - a)-th quantile of the draws as they are, a = Phi(-sqrt((n + 1) / (n - 1)) t(0.975, d)): the
-expanded percentile interval of T. C. Hesterberg, What teachers should know about the bootstrap, The American
-Statistician 69, 2015. Here d are the degrees of freedom of its variance: n - 1, and less where a few questions decide
-(`freedom`).
+Of another function of sums the question that was not seen is one of those that were, answered in whichever way moves
+the score most: the first half has the one that lowers it most, the second the one that raises it most (`furthest`).
+Where a score does not go by answers but by what was measured, as tokens are, the largest that was seen is no end: the
+question counts twice, for twice as far is the mean of what lies beyond it in a tail of Pareto's with the exponent 2,
+and tails of a finite variance are lighter. Even so it takes FEWEST_MEASURED questions to see such a tail at all.
+
+Draws of these scores are widened besides, as Student's t is wider than the normal distribution, and for the variance of
+a mean, (n + 1) / (n - 1) times that of the draws (`widened`). Their interval has no question added. It is from the a-th
+to the (1 - a)-th quantile of the draws as they are, a = Phi(-sqrt((n + 1) / (n - 1)) t(0.975, d)): the expanded
+percentile interval of T. C. Hesterberg, What teachers should know about the bootstrap, The American Statistician 69,
+2015. Here d are the degrees of freedom of its variance: n - 1, and less where a few questions decide (`freedom`).
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ Value = Callable[[Mapping[str, Floats]], Mapping[str, Floats]]
 
 DRAWS = 500
 HALVES = (slice(0, DRAWS), slice(DRAWS, 2 * DRAWS))
-"""Of the resamples: in the first all rates are taken for lower than they were seen, in the second for higher, on the
+"""Of the resamples: in the first all scores are taken for lower than they were seen, in the second for higher, on the
 same draws."""
 RESAMPLES = 2 * DRAWS
 LEVEL = 0.05
@@ -50,6 +55,8 @@ LEVEL = 0.05
 SEED = 0
 FEWEST = 10
 """Questions that a score needs at least to say anything about other questions."""
+FEWEST_MEASURED = 20
+"""The same of one that goes by what was measured, and not by answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +69,18 @@ class Estimate:
     high: float | None
     """The last three are None for a single question, and where no interval is asked for."""
     resamples: Floats = field(compare=False, repr=False)
-    """(RESAMPLES,), `widened`."""
+    """(RESAMPLES,), `widened`; NaN in all places where no interval is asked for."""
 
 
 def estimates(
-    names: list[str], parts: Floats, value: Value, draws: Draws, questions: Sequence[str], *, interval: bool = True
+    names: list[str],
+    parts: Floats,
+    value: Value,
+    draws: Draws,
+    questions: Sequence[str],
+    unseen: Floats,
+    *,
+    interval: bool = True,
 ) -> dict[str, Estimate]:
     """The scores that a function of sums over questions gives.
 
@@ -76,7 +90,8 @@ def estimates(
         value: from sums to scores; where one is not defined (a division by zero) it is NaN there.
         draws: of these questions or more.
         questions: the id of each row.
-        interval: whether there is one.
+        unseen: (questions, columns), what one that was not asked might add.
+        interval: whether there is one. A score without is no estimate over questions: nothing is decided by it.
 
     Returns:
         By metric. A score that is not defined on the questions themselves is left out; draws on which it is not are
@@ -85,28 +100,42 @@ def estimates(
     Raises:
         ValueError: the function does not give a number for each draw.
     """
-    own = resampled(names, parts.sum(axis=0, keepdims=True), value)
-    drawn = resampled(names, draws.sums(questions, parts), value)
+    whole, drawn_sums = parts.sum(axis=0, keepdims=True), draws.sums(questions, parts)
+    own, drawn = resampled(names, whole, value), resampled(names, drawn_sums, value)
     found: dict[str, Estimate] = {}
     for metric, (number,) in own.items():
         if not np.isfinite(number):
             continue
         values, n = drawn[metric], len(parts)
         known = values[np.isfinite(values)]
-        if n < 2 or len(known) < 2:
-            found[metric] = Estimate(float(number), None, None, None, np.tile(values, 2))
+        if not interval or n < 2 or len(known) < 2:
+            found[metric] = Estimate(float(number), None, None, None, np.full(RESAMPLES, np.nan))
             continue
         free, more = freedom(draws.influences(questions, values)), math.sqrt((n + 1) / (n - 1))
-        resamples = np.tile(
-            widened(values, more * t_quantile(free, 1 - 2 * LEVEL) / NormalDist().inv_cdf(1 - LEVEL)), 2
-        )
-        if not interval:
-            found[metric] = Estimate(float(number), None, None, None, resamples)
-            continue
+        halves = [
+            resampled(names, drawn_sums + draws.unseen * row, value)[metric]
+            for row in furthest(names, whole, value, unseen, metric)
+        ]
+        factor = more * t_quantile(free, 1 - 2 * LEVEL) / NormalDist().inv_cdf(1 - LEVEL)
         tail = NormalDist().cdf(-more * t_quantile(free))
         low, high = np.quantile(known, [tail, 1 - tail])
-        found[metric] = Estimate(float(number), more * float(known.std(ddof=1)), float(low), float(high), resamples)
+        found[metric] = Estimate(
+            value=float(number),
+            se=more * float(known.std(ddof=1)),
+            low=float(low),
+            high=float(high),
+            resamples=widened(np.concatenate(halves), factor, float(number)),
+        )
     return found
+
+
+def furthest(names: list[str], whole: Floats, value: Value, unseen: Floats, metric: str) -> tuple[Floats, Floats]:
+    """Of the questions that one more might be, (questions, columns), the one that lowers a score most, and the one that
+    raises it most."""
+    kinds = np.unique(unseen, axis=0)
+    moved = resampled(names, whole + kinds, value)[metric]
+    known = np.isfinite(moved)
+    return kinds[np.argmin(np.where(known, moved, np.inf))], kinds[np.argmax(np.where(known, moved, -np.inf))]
 
 
 def freedom(influences: Floats) -> int:
@@ -126,10 +155,9 @@ def freedom(influences: Floats) -> int:
     return max(1, min(n - 1, int(2 * n / more))) if more > 0 else n - 1
 
 
-def widened(values: Floats, factor: float) -> Floats:
-    """Numbers so many times as far from their mean; what is NaN stays so and moves no other."""
-    mean = np.nanmean(values)
-    return np.asarray(mean + factor * (values - mean))
+def widened(values: Floats, factor: float, about: float) -> Floats:
+    """Numbers so many times as far from one of them."""
+    return about + factor * (values - about)
 
 
 def resampled(names: list[str], sums: Floats, value: Value) -> dict[str, Floats]:

@@ -14,9 +14,9 @@ from upkeep.errors import UpkeepError
 from upkeep.grading.settings import printed
 from upkeep.report.comparing import incomparable
 from upkeep.report.fields import PREFIX, data_of, expanded, holds
+from upkeep.report.rows import model_name
 from upkeep.report.selecting import Values
 from upkeep.report.specs import FigureSpec, Match, Panel, Series, several
-from upkeep.report.tables import model_name
 
 
 @dataclass(frozen=True, slots=True)

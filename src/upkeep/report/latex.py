@@ -90,6 +90,8 @@ def _floats(table: Table, part: Part, caption: str, label: str, notes: Sequence[
         if number:
             yield "\\clearpage"  # LaTeX holds back a few floats and no more
         yield from ("\\begin{table}", "\\centering\\scriptsize\\setlength{\\tabcolsep}{3pt}")
+        # The paper's number is the only one, in the caption and where a text refers to it.
+        yield f"\\captionsetup{{labelformat=empty}}\\renewcommand{{\\thetable}}{{{latex_escape(table.spec.title)}}}"
         if number:
             yield f"\\ContinuedFloat\\caption{{{latex_escape(table.spec.title)} (continued).}}"
         else:

@@ -37,6 +37,7 @@ from upkeep.report.drawn import Drawn
 from upkeep.report.edits import Edit, edited
 from upkeep.report.fields import JUDGE, as_judged, as_printed, by_words
 from upkeep.report.reference import read_reference
+from upkeep.report.rows import model_name
 from upkeep.report.specs import PaperSpec, read_paper
 from upkeep.report.waiting import PENDING_SCHEMA, Gaps, Printed, beyond, pending
 from upkeep.text import duration
@@ -276,7 +277,7 @@ def overview(scores: pl.DataFrame) -> Overview:
     rows: dict[tuple[str, str, str], list[dict[str, Any] | None]] = {}
     for row in accuracy.iter_rows(named=True):
         setting = printed(row["setting"], leave_out=[("thinking", "off"), (JUDGE, WORDS)])
-        model = tables.model_name(row["model"], trained=row["trained"])
+        model = model_name(row["model"], trained=row["trained"])
         places = rows.setdefault((row["label"], setting, model), [None] * len(datasets))
         place = datasets.index(row["dataset_id"])
         places[place] = places[place] or row

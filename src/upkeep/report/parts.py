@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from upkeep.report.comparing import State
-from upkeep.report.tables import Number, Table
+from upkeep.report.rows import Number
+from upkeep.report.tables import Table
 
 MARKS: dict[State, str] = {
     "within the interval": "≈",
