@@ -76,6 +76,10 @@ def told(features: list[Feature]) -> set[str]:
         ("``press(force=...)`` is there.", {"parameter lib.press.force"}),
         ("Pass ``lid`` to ``Box``.", {"parameter lib.Box.lid"}),
         ("``Circle.hull`` is inherited.", {"method lib.shapes.Circle.hull"}),
+        ("Add ``hull`` to ``Shape`` and ``Circle``.", {"method lib.Shape.hull", "method lib.shapes.Circle.hull"}),
+        ("Add the ``shut`` method to boxes.", {"method lib.Box.shut"}),
+        ("The new function ``knead`` can now be used.", {"function lib.knead"}),
+        ("Deprecate ``a`` of ``press`` in favor of the new ``force``.", {"parameter lib.press.force"}),
         ("A ``Square`` that can ``Square.turn``.", {"class lib.shapes.Square"}),
         ("``lib.fast.whirl`` spins.", {"function lib.fast.whirl"}),
         ("``from_stub`` reads stubs.", {"function lib.stub.from_stub"}),
@@ -98,6 +102,9 @@ def test_what_the_sources_confirm_is_found_in_whatever_words(tmp_path: Path, ent
         "Added an ``a`` argument to ``press``.",  # it was there
         "Added a ``pressure`` argument to ``press``.",  # it is not there
         "``knead`` now supports dough.",  # told of as if it were old
+        "``hidden`` is deprecated, use ``knead`` instead.",
+        "Deprecate ``a`` of ``press``; use ``force`` instead.",
+        "Vendor ``knead`` from a bakery.",
     ],
 )
 def test_what_the_sources_refute_is_left_out_whatever_the_words(tmp_path: Path, entry: str) -> None:

@@ -32,6 +32,10 @@ _WORKS = re.compile(
 )
 """Behind what was there before: `T and T now support ...`."""
 _RENAMED = re.compile(r"\brenamed?\b|\balias(?:es)?\b", re.IGNORECASE)
+_NEW_BEFORE = re.compile(r"\bnew (?:[\w-]+ ){0,2}\Z", re.IGNORECASE)
+_INSTEAD = re.compile(r"\bdeprecat", re.IGNORECASE)
+_TOLD = re.compile(r"\bnew\b|\badd|\bnow (?:accept|support|take|ha)|\bgain|\bintroduc", re.IGNORECASE)
+"""A sentence that deprecates something announces what takes its place only if it says that this is new."""
 _NAME = re.compile(r"\*{0,2}(?P<name>[a-z]\w*)(?:\s*[=:].*)?\Z")
 _CALL = re.compile(r"(?P<of>[\w.]+)\((?P<given>.+)\)\Z")
 
@@ -106,7 +110,9 @@ class ConfirmedReader:
                 if self._is_fix(sentence):
                     continue
                 token = self._phrase.token(mark)
-                if not self._callable(token, sentence, sentence[sentence.index(mark) + 1 :]):
+                if not self._callable(token, sentence, mark) and (
+                    _TOLD.search(sentence) or not _INSTEAD.search(sentence)
+                ):
                     self._parameter(token)
         self._believed()
         return list(self._found.values())
@@ -119,7 +125,7 @@ class ConfirmedReader:
 
     @staticmethod
     def _is_fix(sentence: str) -> bool:
-        return bool(re.match(r"\W*(?:fix(?:e[sd])?|bug)\b", sentence, re.IGNORECASE))
+        return bool(re.match(r"\W*(?:fix(?:e[sd])?|bug|vendor|refactor|revert)\b", sentence, re.IGNORECASE))
 
     # ------------------------------------------------------------ names
 
@@ -176,7 +182,9 @@ class ConfirmedReader:
         if inside := [path for path in near if self._is_inside(path)]:
             return [path for path in inside if self.change.is_fresh(path)] or inside
         if "." not in name and not CAMEL.match(name):
-            ends = [path for path in ends if not self._is_inside(path)]
+            inside, ends = ends, [path for path in ends if not self._is_inside(path)]
+            if not ends and all(map(self.change.is_fresh, inside)):
+                return inside if len({self.change.new.members[path].home for path in inside}) == 1 else []
         old = [path for path in ends if not self.change.is_fresh(path)]
         return old or near or ends
 
@@ -186,24 +194,39 @@ class ConfirmedReader:
 
     # ------------------------------------------------------------ what is new
 
-    def _callable(self, token: Token, sentence: str, after: str) -> bool:
+    def _callable(self, token: Token, sentence: str, mark: str) -> bool:
         """Take what a token names, if it is a callable that is new; whether it names a callable at all."""
+        before, _, after = sentence.partition(mark)
         paths = self._paths(token)
         fresh = [path for path in paths if self.change.is_fresh(path)]
+        if _INSTEAD.search(sentence) and not _TOLD.search(sentence):
+            return bool(fresh)
         if not fresh or len(fresh) < len(paths):
             return bool(paths) and not _NAME.match(token.text) and not _CALL.match(token.text)
+        if len(fresh) > 1 and self._is_inside(fresh[0]):
+            for path in self._of_each(fresh)[1:]:
+                self._take(path, METHOD, ())
         path = min(fresh, key=lambda path: (path.count("."), path))
         made = self.change.new.members[path]
         leaf = path.rpartition(".")[2]
         if self.change.is_fresh(path.rpartition(".")[0]):
             self.left_out["part of what is new itself"] += 1
-        elif _WORKS.match(after):
+        elif _WORKS.match(after) and not _NEW_BEFORE.search(before):
             self.left_out["spoken of as if it were old"] += 1
         elif _RENAMED.search(sentence) or self._is_port(path) or self._is_elsewhere(path, leaf, sentence):
             self.left_out["leaf not novel"] += 1
         else:
             self._take(path, self._kind(made), ())
         return True
+
+    def _of_each(self, paths: Sequence[str]) -> list[str]:
+        """The shortest path in each class that is not new itself."""
+        classes: dict[str, str] = {}
+        for path in sorted(paths, key=lambda path: (path.count("."), path)):
+            namespace = path.rpartition(".")[0]
+            if namespace in self.change.old.members:
+                classes.setdefault(self.change.new.members[namespace].home, path)
+        return list(classes.values())
 
     def _is_port(self, path: str) -> bool:
         """Whether the block names an old path of the same name, of what is no method."""

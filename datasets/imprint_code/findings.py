@@ -49,7 +49,8 @@ def is_other_part(block: Block) -> bool:
     if block.bullet and (label := patterns.LABEL.match(entry.marked)):
         return label["label"].lower() not in patterns.NEW_LABELS
     heads = [lead for lead in block.leads[:1] if lead.marked.endswith(":") and lead.marked.count(" ") < _SHORT]
-    return any(patterns.OTHER_PART.search(_heading(title)) for title in (*block.titles, *heads))
+    headings = [_heading(title) for title in (*block.titles, *heads)]
+    return any(patterns.OTHER_PART.search(one) or patterns.NO_NEWS_PART.search(one) for one in headings)
 
 
 def is_plain_part(block: Block) -> bool:
@@ -84,7 +85,7 @@ class Findings:
             new = is_new_part(block) or (plain and is_plain_part(block))
             if new or (change is not None and not is_other_part(block)):
                 self.candidates += 1
-                features = list(Reader(library, version, block, names, self.left_out).features()) if new else []
+                features = list(Reader(library, version, block, names, self.left_out).features())
                 if change is not None:
                     features = ConfirmedReader(library, version, block, change, features, self.left_out).features()
                 for feature in features:
