@@ -121,6 +121,11 @@ def test_where_a_signature_does_not_tell_the_words_are_believed(tmp_path: Path) 
     assert told(imprint_code.find(sources.read(given, Faults({}, tmp_path))).features) == {"parameter lib.spin.speed"}
 
 
+def test_a_new_name_of_something_old_is_no_news_in_any_entry(tmp_path: Path) -> None:
+    notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n  - ``knead`` replaces ``it``.\n"
+    assert told(read(tmp_path, notes)) == set()
+
+
 def test_parts_for_fixes_are_not_read(tmp_path: Path) -> None:
     notes = "New features\n============\n\n- ``knead``\n\nBug fixes\n=========\n\n- ``Box.shut`` was missing.\n"
     assert told(read(tmp_path, notes)) == {"function lib.knead"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -31,7 +31,7 @@ _WORKS = re.compile(
     r"(?!(?:\w+ly |also )*(?:available|expos|public|importable|export|provide|a\b|an\b|in\b|part\b|include))"
 )
 """Behind what was there before: `T and T now support ...`."""
-_RENAMED = re.compile(r"\brenamed?\b|\balias(?:es)?\b", re.IGNORECASE)
+_RENAMED = re.compile(r"\brenam(?:ed?|ing)\b|\balias(?:es)?\b", re.IGNORECASE)
 _NEW_BEFORE = re.compile(r"\bnew (?:[\w-]+ ){0,2}\Z", re.IGNORECASE)
 _INSTEAD = re.compile(r"\bdeprecat", re.IGNORECASE)
 _TOLD = re.compile(r"\bnew\b|\badd|\bnow (?:accept|support|take|ha)|\bgain|\bintroduc", re.IGNORECASE)
@@ -80,6 +80,12 @@ class Change:
         return True if name in new.parameters else None if new.is_open else False
 
 
+def renamed(blocks: Iterable[Block]) -> set[str]:
+    """The names in entries that tell of renames, or stand in a list below a bullet that does."""
+    told = (one.phrase for one in blocks if any(_RENAMED.search(said.marked) for said in (one.phrase, *one.leads[-1:])))
+    return {clean(token.text).rpartition(".")[2] for phrase in told for token in phrase.tokens}
+
+
 @dataclass
 class ConfirmedReader:
     """Reads one block.
@@ -94,6 +100,8 @@ class ConfirmedReader:
     change: Change
     guessed: Sequence[Feature]
     left_out: Counter[str]
+    renamed: Set[str] = frozenset()
+    """Names that the release's notes speak of as new names of something old."""
     _found: dict[tuple[bool, str], Feature] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -213,7 +221,12 @@ class ConfirmedReader:
             self.left_out["part of what is new itself"] += 1
         elif _WORKS.match(after) and not _NEW_BEFORE.search(before):
             self.left_out["spoken of as if it were old"] += 1
-        elif _RENAMED.search(sentence) or self._is_port(path) or self._is_elsewhere(path, leaf, sentence):
+        elif (
+            leaf in self.renamed
+            or _RENAMED.search(sentence)
+            or self._is_port(path)
+            or self._is_elsewhere(path, leaf, sentence)
+        ):
             self.left_out["leaf not novel"] += 1
         else:
             self._take(path, self._kind(made), ())

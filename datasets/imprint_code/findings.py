@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import patterns
-from .confirmed import Change, ConfirmedReader
+from .confirmed import Change, ConfirmedReader, renamed
 from .features import PARAMETER, Feature
 from .notes import MARK, Block, Phrase, phrases
 from .paths import Names
@@ -81,13 +81,15 @@ class Findings:
             change: the sources of the release and of the one before; without them the notes alone are believed.
         """
         plain = not any(map(is_new_part, blocks))
+        old_names = renamed(blocks) if change is not None else set()
         for block in blocks:
             new = is_new_part(block) or (plain and is_plain_part(block))
             if new or (change is not None and not is_other_part(block)):
                 self.candidates += 1
                 features = list(Reader(library, version, block, names, self.left_out).features())
                 if change is not None:
-                    features = ConfirmedReader(library, version, block, change, features, self.left_out).features()
+                    reader = ConfirmedReader(library, version, block, change, features, self.left_out, old_names)
+                    features = reader.features()
                 for feature in features:
                     self._take(feature, change)
         for phrase in phrases(blocks):
