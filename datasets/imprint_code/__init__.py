@@ -27,9 +27,11 @@ from upkeep.building.tokens import Tokens
 from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
-from . import invented, judges, pairs, paths, program, questions, snippets, sources, steps, synthetic
+from . import interface, invented, judges, pairs, paths, program, questions, snippets, sources, steps, synthetic
+from .confirmed import Change
 from .features import PARAMETER, Feature
 from .findings import Findings
+from .interface import Interface
 from .questions import Entry, Writer
 from .snippets import Trials
 from .sources import Sources
@@ -119,7 +121,7 @@ def _given(context: Context) -> dict[str, Path]:
     if not notes.is_dir():
         raise UpkeepError("no folder", where=notes, expected=sources.FORM)
     given = {"notes": notes}
-    for what in ("dates", "docs", "snippets", "pulls"):
+    for what in ("dates", "docs", "snippets", "pulls", "packages"):
         if context.given(what) is not None:
             given[what] = context.required(what, "a file or folder as documented in README.md")
     return given
@@ -128,12 +130,19 @@ def _given(context: Context) -> dict[str, Path]:
 def find(read: Sources) -> Findings:
     """The features of all notes, by rule, in the order of libraries and their versions."""
     findings = Findings()
+    interfaces: dict[Path, Interface] = {}
     for library in dict.fromkeys(release.library for release in read.releases):
         mine = [release for release in read.releases if release.library == library]
         pages = [path for of, path in read.docs if of == library]
         names = paths.Names(library, [block for release in mine for block in release.blocks], pages)
         for release in mine:
-            findings.read(library, release.version, release.blocks, names)
+            change = None
+            if both := read.distributions(library, release.version):
+                for path in both:
+                    if path not in interfaces:
+                        interfaces[path] = interface.read(path, names.root)
+                change = Change(*(interfaces[path] for path in both))
+            findings.read(library, release.version, release.blocks, names, change)
     return findings
 
 

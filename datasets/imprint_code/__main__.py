@@ -1,6 +1,6 @@
 """What the rules find in a folder of release notes, to be read beside the notes.
 
-In the folder `datasets`: python -m imprint_code NOTES [--sample 50] [--seed 1]
+In the folder `datasets`: python -m imprint_code NOTES [--packages PACKAGES] [--sample 50] [--seed 1]
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from . import find, sources
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m imprint_code", description=__doc__)
     parser.add_argument("notes", type=Path, help=sources.FORM)
+    parser.add_argument("--packages", type=Path, help="a folder with <library>/<name>-<version>.tar.gz")
     parser.add_argument("--sample", type=int, help="so many features, drawn at random; all without it")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     findings = find(
         sources.read(
-            {"notes": arguments.notes},
+            {"notes": arguments.notes} | ({"packages": arguments.packages} if arguments.packages else {}),
             Faults({"duplicate_id": "skip", "empty_text": "skip", "bad_date": "skip"}, Path("the command line")),
         )
     )

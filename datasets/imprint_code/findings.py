@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import patterns
+from .confirmed import Change, ConfirmedReader, renamed
 from .features import PARAMETER, Feature
 from .notes import MARK, Block, Phrase, phrases
 from .paths import Names
@@ -42,6 +43,16 @@ def is_new_part(block: Block) -> bool:
     return inside
 
 
+def is_other_part(block: Block) -> bool:
+    """Whether a heading, or the label of an entry, says that a block tells of something else than what is new."""
+    entry = (block.leads or (block.phrase,))[0]
+    if block.bullet and (label := patterns.LABEL.match(entry.marked)):
+        return label["label"].lower() not in patterns.NEW_LABELS
+    heads = [lead for lead in block.leads[:1] if lead.marked.endswith(":") and lead.marked.count(" ") < _SHORT]
+    headings = [_heading(title) for title in (*block.titles, *heads)]
+    return any(patterns.OTHER_PART.search(one) or patterns.NO_NEWS_PART.search(one) for one in headings)
+
+
 def is_plain_part(block: Block) -> bool:
     """Whether a block stands below no heading, or below Changes: where a release has no part for what is new, all of
     its notes are read."""
@@ -61,22 +72,34 @@ class Findings:
     _taken: set[str] = field(default_factory=set)
     _named: set[str] = field(default_factory=set)
 
-    def read(self, library: str, version: str, blocks: Sequence[Block], names: Names) -> None:
-        """Read one release's notes; those of a library are read in the order of its releases."""
+    def read(
+        self, library: str, version: str, blocks: Sequence[Block], names: Names, change: Change | None = None
+    ) -> None:
+        """Read one release's notes; those of a library are read in the order of its releases.
+
+        Args:
+            change: the sources of the release and of the one before; without them the notes alone are believed.
+        """
         plain = not any(map(is_new_part, blocks))
+        old_names = renamed(blocks) if change is not None else set()
         for block in blocks:
-            if is_new_part(block) or (plain and is_plain_part(block)):
+            new = is_new_part(block) or (plain and is_plain_part(block))
+            if new or (change is not None and not is_other_part(block)):
                 self.candidates += 1
-                for feature in Reader(library, version, block, names, self.left_out).features():
-                    self._take(feature, names)
+                features = list(Reader(library, version, block, names, self.left_out).features())
+                if change is not None:
+                    reader = ConfirmedReader(library, version, block, change, features, self.left_out, old_names)
+                    features = reader.features()
+                for feature in features:
+                    self._take(feature, change)
         for phrase in phrases(blocks):
             self._named.update(full for token in phrase.tokens if (full := names.full(token.text)) is not None)
 
-    def _take(self, feature: Feature, names: Names) -> None:
+    def _take(self, feature: Feature, change: Change | None) -> None:
         key = f"{feature.kind == PARAMETER} {feature.canonical}"
         if key in self._taken:
             self.left_out["announced before"] += 1
-        elif feature.kind != PARAMETER and feature.canonical in self._named:
+        elif change is None and feature.kind != PARAMETER and feature.canonical in self._named:
             self.left_out["named in earlier notes"] += 1
         else:
             self._taken.add(key)

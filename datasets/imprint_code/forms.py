@@ -18,9 +18,10 @@ from upkeep.building.reading import Faults
 
 from .paths import PACKAGES
 
-_ONE = re.compile(r"(?P<version>v?\d[\w.+]*?)(?:-notes)?\.(?:rst|md)\Z")
+_ONE = re.compile(r"(?:(?:release|version)[-_]?)?(?P<version>v?\d[\w.+]*?)(?:-notes)?\.(?:rst|md)\Z")
 _ALL = re.compile(
-    r"(?:change[-_ ]?logs?|changes|history|news|release[-_ ]?notes|releases|what'?s?[-_ ]?new)\.(?:rst|md)\Z"
+    r"(?:change[-_ ]?logs?|changes|history|news|release[-_ ]?notes|releases|version[-_ ]?history"
+    r"|what'?s?[-_ ]?new)\.(?:rst|md)\Z"
 )
 _RELEASES = "releases.json"
 _HEADING = re.compile(
@@ -33,6 +34,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2} [A-Z][a-z]+ \d{4}|[A-Z][a-z]+ \d{
 _TARGET = re.compile(r"(?m)^(?:\[[^\]\n]+\]:[ \t]*\S+|\.\.[ \t]+_[^:\n]+:[ \t]*\S+|\.\.[ \t]+\|[^|\n]+\|[ \t].*).*$")
 """What links of the whole file refer to."""
 _ATX = re.compile(r"(?P<level>#{1,6})[ \t]+(?P<title>.*?)[ \t#]*\Z")
+_BOLD = re.compile(r"\*\*(?P<title>[^*]+)\*\*[ \t]*\Z")
+"""A line in bold that stands for a heading."""
 _RULE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*\Z")
 _FENCE = re.compile(r"[ ]{0,3}(?P<fence>`{3,}|~{3,})")
 _TAG = re.compile(r"(?:(?P<of>[A-Za-z][\w.-]*?)[-_/@ ])?v?(?P<version>\d+(?:\.\w+)*(?:[-.+]\w+)*)\Z")
@@ -117,8 +120,10 @@ def _markdown(lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
 
 
 def _rst(lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
-    for at in range(1, len(lines)):
-        title = lines[at - 1]
+    for at in range(len(lines)):
+        if bold := _BOLD.match(lines[at]):
+            yield at, at + 1, "**", bold["title"]
+        title = lines[at - 1] if at else ""
         if _RULE.match(lines[at]) and re.match(r"\s*[^\W_]|\s*\[", title) and not _RULE.match(title):
             over = at > 1 and lines[at - 2].rstrip() == lines[at].rstrip()
             if over or len(lines[at].rstrip()) >= len(title.strip()) - 4:

@@ -10,7 +10,14 @@ from .notes import MARK, Block, Phrase, Token, phrases
 
 ALIASES = {"numpy": "np", "pandas": "pd", "polars": "pl", "scipy": "sp"}
 """What a library's users call it in code."""
-PACKAGES = {"pytorch": "torch", "scikit-learn": "sklearn"}
+PACKAGES = {
+    "beautifulsoup4": "bs4",
+    "pillow": "PIL",
+    "pytorch": "torch",
+    "pyyaml": "yaml",
+    "scikit-image": "skimage",
+    "scikit-learn": "sklearn",
+}
 """Libraries that are imported by another name."""
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
 CAMEL = re.compile(r"_?[A-Z]+[a-z0-9]|_?[A-Z][A-Z0-9]*\Z")

@@ -314,6 +314,10 @@ OTHER_PART = re.compile(
     r"|tracked|known issues?|c[- ]api|not user[- ]facing|other changes|untracked|pull requests?|issues? closed)\b"
 )
 
+NO_NEWS_PART = re.compile(
+    r"\b(?:tests?|testing|linting|maintenance|infrastructure|packaging|typing|type annotations?)\b"
+)
+
 # ---------------------------------------------------------------- names in plain words
 
 PLAIN_NAME = re.compile(

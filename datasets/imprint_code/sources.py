@@ -7,6 +7,7 @@
 <docs>/<library>/<canonical path>.rst      or .md, .txt: a page of the documentation
 <snippets>                                 JSON lines {library, identifier, code, url}
 <pulls>                                    JSON lines {library, number, title, body, files}
+<packages>/<library>/<name>-<version>.tar.gz   or .zip, .whl: source distributions or wheels
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _DATED = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2}|\d{1,2} [A-Z][a-z]+ \d{4}|[A-Z][a-z]+ \d{1,2}, \d{4})\W*$"
     r"|^#*\s*\S[^\n]{0,60}\((?P<titled>\d{4}-\d{2}-\d{2}|[A-Z][a-z]+ \d{1,2}, \d{4})\)\s*$"
 )
+_ARCHIVE = re.compile(r"[\w.-]+?-v?(?P<version>\d+(?:\.\w+)*)(?:-[\w.-]+)?\.(?:tar\.gz|zip|whl)\Z")
 _HEAD = 2000
 """Characters at the beginning of notes where their date is looked for."""
 
@@ -84,8 +86,22 @@ class Sources:
     """(library, canonical path) -> page."""
     snippets: list[UsageSnippet] = field(default_factory=list)
     pulls: dict[tuple[str, int], Pull] = field(default_factory=dict)
+    packages: dict[str, dict[str, Path]] = field(default_factory=dict)
+    """Distributions of each library, by version."""
     files: dict[str, Path] = field(default_factory=dict)
     """Everything that was read, by the name that the card gives it."""
+
+    def distributions(self, library: str, version: str) -> tuple[Path, Path] | None:
+        """Those of a release and of the one before it: the last below it. None where one of them is not given.
+
+        Of `1.2`, the first that begins so is the release's own.
+        """
+        given = self.packages.get(library, {})
+        own = version_key(version)
+        ordered = sorted(given, key=version_key)
+        mine = [one for one in ordered if version_key(one) >= own and version_key(one)[0][:2] == own[0][:2]]
+        before = [one for one in ordered if version_key(one) < own]
+        return (given[mine[0]], given[before[-1]]) if mine and before else None
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
@@ -102,7 +118,7 @@ def read(given: Mapping[str, Path], faults: Faults) -> Sources:
     """Read what was given.
 
     Args:
-        given: `notes`, and any of `dates`, `docs`, `snippets`, `pulls`.
+        given: `notes`, and any of `dates`, `docs`, `snippets`, `pulls`, `packages`.
 
     Raises:
         UpkeepError: there are no notes, or a file has a fault that is refused.
@@ -125,6 +141,8 @@ def read(given: Mapping[str, Path], faults: Faults) -> Sources:
         raise UpkeepError("no release notes here", where=given["notes"], expected=FORM)
     if "docs" in given:
         _read_docs(given["docs"], sources, faults)
+    if "packages" in given:
+        _read_packages(given["packages"], sources)
     if "snippets" in given:
         sources.files["snippets"] = given["snippets"]
         for where, snippet in reading.records(given["snippets"], UsageSnippet, faults):
@@ -149,6 +167,13 @@ def _read_docs(folder: Path, sources: Sources, faults: Faults) -> None:
             continue
         if seen(f"{path.parent.name} {path.stem}", str(path)):
             sources.docs[path.parent.name, path.stem] = text.strip()
+
+
+def _read_packages(folder: Path, sources: Sources) -> None:
+    for path in sorted(folder.glob("*/*")):
+        if found := _ARCHIVE.match(path.name):
+            sources.files[f"packages/{path.parent.name}/{path.name}"] = path
+            sources.packages.setdefault(path.parent.name, {})[found["version"]] = path
 
 
 def _dates(path: Path, sources: Sources, faults: Faults) -> dict[tuple[str, str], str]:

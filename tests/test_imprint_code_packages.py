@@ -1,0 +1,169 @@
+"""Code Changelogs with the sources of two releases: the notes say what is told, the sources what is new."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import imprint_code
+from conftest import DATA  # noqa: F401  # puts the datasets on the path
+from imprint_code import interface, sources
+from imprint_code.features import Feature
+from upkeep.building.reading import Faults
+from upkeep.errors import UpkeepError
+
+OLD = {
+    "lib/__init__.py": "from ._core import *\nfrom .shapes import Shape\nfrom .moved import twist\n",
+    "lib/_core.py": "__all__ = ['press', 'hidden']\n__all__ += ['Box']\ndef press(a): ...\ndef hidden(): ...\n"
+    "class Box:\n    def __init__(self, size): ...\n    def open(self): ...\n",
+    "lib/moved.py": "def twist(): ...\n",
+    "lib/shapes.py": "class Shape:\n    def area(self): ...\nclass Circle(Shape): ...\n",
+}
+NEW = OLD | {
+    "lib/_core.py": "__all__ = ['press', 'hidden', 'knead', 'spread']\n__all__ += ['Box']\n"
+    "def press(a, *, force=1, old_force=2): ...\ndef hidden(): ...\n@njit\ndef spread(x): ...\n"
+    "def knead(dough, speed=1): ...\nclass Box:\n    def __init__(self, size, lid=None): ...\n    def open(self): ...\n"
+    "    def shut(self): ...\n    @property\n    def width(self): ...\n    def _lock(self): ...\n",
+    "lib/shapes.py": "class Shape:\n    def area(self): ...\n    def hull(self): ...\nclass Circle(Shape): ...\n"
+    "class Square(Shape):\n    def turn(self): ...\n",
+    "lib/fast.pyx": "cpdef double whirl(double x, int times=3) except -1:\n    return x\ncdef int secret(): pass\n",
+    "lib/stub.pyi": "def from_stub(x: int, *, deep: bool = ...) -> int: ...\n",
+    "lib/tests/test_it.py": "def only_tested(): ...\n",
+    "lib/template.py": "def {{name}}(): ...\n",
+}
+
+
+def packed(path: Path, files: dict[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path, "w") as wheel:
+            for name, text in files.items():
+                wheel.writestr(name, text)
+        return path
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/src/{name}")
+            info.size = len(text.encode())
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+def read(folder: Path, notes: str, version: str = "1.2") -> list[Feature]:
+    (folder / "notes/lib").mkdir(parents=True)
+    (folder / f"notes/lib/{version}.rst").write_text(notes)
+    packed(folder / "packages/lib/lib-1.1.3.tar.gz", OLD)
+    packed(folder / "packages/lib/lib-1.2.0-py3-none-any.whl", NEW)
+    given = {"notes": folder / "notes", "packages": folder / "packages"}
+    return imprint_code.find(sources.read(given, Faults({}, folder))).features
+
+
+def told(features: list[Feature]) -> set[str]:
+    return {f"{feature.kind} {feature.canonical}" for feature in features}
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("``knead`` for those who bake.", {"function lib.knead"}),
+        ("Bakers will like the knead() function.", {"function lib.knead"}),
+        ("Much can be done by ``Box.shut`` now.", {"method lib.Box.shut"}),
+        ("The ``Box`` got ``shut``, at last.", {"method lib.Box.shut"}),
+        ("``press`` learned about ``force``.", {"parameter lib.press.force"}),
+        ("``press(force=...)`` is there.", {"parameter lib.press.force"}),
+        ("Pass ``lid`` to ``Box``.", {"parameter lib.Box.lid"}),
+        ("``Circle.hull`` is inherited.", {"method lib.shapes.Circle.hull"}),
+        ("Add ``hull`` to ``Shape`` and ``Circle``.", {"method lib.Shape.hull", "method lib.shapes.Circle.hull"}),
+        ("Add the ``shut`` method to boxes.", {"method lib.Box.shut"}),
+        ("The new function ``knead`` can now be used.", {"function lib.knead"}),
+        ("Deprecate ``a`` of ``press`` in favor of the new ``force``.", {"parameter lib.press.force"}),
+        ("A ``Square`` that can ``Square.turn``.", {"class lib.shapes.Square"}),
+        ("``lib.fast.whirl`` spins.", {"function lib.fast.whirl"}),
+        ("``from_stub`` reads stubs.", {"function lib.stub.from_stub"}),
+    ],
+)
+def test_what_the_sources_confirm_is_found_in_whatever_words(tmp_path: Path, entry: str, expected: set[str]) -> None:
+    assert told(read(tmp_path, f"New features\n============\n\n- {entry}\n")) == expected
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "Added a new function ``hidden``.",  # it was there
+        "Added a new function ``unheard_of``.",  # it is nowhere
+        "Added a new function ``only_tested``.",
+        "Added a new function ``secret`` in C.",
+        "Added the ``Box.width`` property.",
+        "Added ``Box._lock``.",
+        "``press`` was renamed to ``knead``.",
+        "Added an ``a`` argument to ``press``.",  # it was there
+        "Added a ``pressure`` argument to ``press``.",  # it is not there
+        "``knead`` now supports dough.",  # told of as if it were old
+        "``hidden`` is deprecated, use ``knead`` instead.",
+        "Deprecate ``a`` of ``press``; use ``force`` instead.",
+        "Vendor ``knead`` from a bakery.",
+    ],
+)
+def test_what_the_sources_refute_is_left_out_whatever_the_words(tmp_path: Path, entry: str) -> None:
+    assert told(read(tmp_path, f"New features\n============\n\n- {entry}\n")) == set()
+
+
+def test_where_a_signature_does_not_tell_the_words_are_believed(tmp_path: Path) -> None:
+    files = {"lib/__init__.py": "def spin(*args, **kwargs): ...\n"}
+    packed(tmp_path / "packages/lib/lib-1.0.tar.gz", files)
+    packed(tmp_path / "packages/lib/lib-1.1.tar.gz", files)
+    (tmp_path / "notes/lib").mkdir(parents=True)
+    (tmp_path / "notes/lib/1.1.md").write_text("# New features\n\n- `lib.spin` now accepts a `speed` argument.\n")
+    given = {"notes": tmp_path / "notes", "packages": tmp_path / "packages"}
+    assert told(imprint_code.find(sources.read(given, Faults({}, tmp_path))).features) == {"parameter lib.spin.speed"}
+
+
+def test_a_new_name_of_something_old_is_no_news_in_any_entry(tmp_path: Path) -> None:
+    notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n  - ``knead`` replaces ``it``.\n"
+    assert told(read(tmp_path, notes)) == set()
+
+
+def test_parts_for_fixes_are_not_read(tmp_path: Path) -> None:
+    notes = "New features\n============\n\n- ``knead``\n\nBug fixes\n=========\n\n- ``Box.shut`` was missing.\n"
+    assert told(read(tmp_path, notes)) == {"function lib.knead"}
+
+
+def test_without_the_release_before_the_notes_alone_are_believed(tmp_path: Path) -> None:
+    notes = "New features\n============\n\n- Added a new function ``lib.unheard_of``.\n"
+    assert told(read(tmp_path, notes, version="1.1")) == {"function lib.unheard_of"}
+
+
+def test_a_release_is_compared_with_the_last_one_below_it() -> None:
+    given = {version: Path(version) for version in ("1.9.0", "1.10.0", "1.10.1", "1.11.0")}
+    read = sources.Sources(packages={"lib": given})
+    assert read.distributions("lib", "1.10") == (Path("1.10.0"), Path("1.9.0"))
+    assert read.distributions("lib", "1.11.0") == (Path("1.11.0"), Path("1.10.1"))
+    assert read.distributions("lib", "1.9.0") is None
+    assert read.distributions("other", "1.11.0") is None
+
+
+def test_no_code_of_a_package_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    code = {"lib/__init__.py": f"open({str(mark)!r}, 'w')\ndef f(): ...\n"}
+    assert set(interface.read(packed(tmp_path / "lib-1.0.tar.gz", code), "lib").members) == {"lib.f"}
+    assert not mark.exists()
+
+
+def test_modules_that_import_each_other_are_read(tmp_path: Path) -> None:
+    code = {
+        "lib/__init__.py": "from .a import *\nfrom .b import g as h\n",
+        "lib/a.py": "from .b import *\nfrom .b import g\nclass A(A): ...\ndef f(): ...\n",
+        "lib/b.py": "from .a import *\nfrom .a import g\n",
+    }
+    assert "lib.a.f" in interface.read(packed(tmp_path / "lib-1.0.tar.gz", code), "lib").members
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08\x00broken"])
+def test_what_is_no_package_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lib-1.0.tar.gz"
+    path.write_bytes(content)
+    with pytest.raises(UpkeepError, match=r"lib-1\.0\.tar\.gz"):
+        interface.read(path, "lib")
