@@ -12,8 +12,8 @@ often a false case is called certain with 10 to 60 questions, by simulation: ben
 
 Verdicts and the intervals of the report are made of the same questions, and differ in three things. A 95% interval
 leaves 2.5% on either side, a verdict 5% on the side that is against the finding. Intervals have no question added
-(those of ratios are by formula: `statistics`), so with few questions verdicts are the more careful ones. And an interval
-is of one score: two that overlap may differ for certain, for a verdict compares answers to the same question.
+(those of ratios are by formula: `statistics`), so with few questions verdicts are the more careful ones. And an
+interval is of one score: two that overlap may differ for certain, for a verdict compares answers to the same question.
 
 A check wants u of its k cases: all, or more than half. It *holds* where (k - u + 1) times the u-th smallest p is at
 most 0.05, which is the test of the partial conjunction of u of k (Y. Benjamini and R. Heller, Screening for partial
