@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
-from populations import Kind, area, compression, correlation, gain, log_ratio, macro_f1, shift, tokens
+from intervals import Kind, area, compression, correlation, gain, log_ratio, macro_f1, shift, tokens
 
 from upkeep.grading.resampling import HALVES, LEVEL, RESAMPLES, Draws, Floats
 from upkeep.grading.statistics import levelled

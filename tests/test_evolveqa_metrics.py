@@ -46,7 +46,15 @@ def graded(rows: Sequence[Row]) -> pl.DataFrame:
 
 def scores(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
     found = measured(FAMILY, graded(rows), 0, {}, Draws("d", [row["question_id"] for row in rows])).scores
-    return {(subset, metric): value for subset, metric, value in found.select("subset", "metric", "value").iter_rows()}
+    return {
+        (told(name), metric): value for name, metric, value in found.select("subset", "metric", "value").iter_rows()
+    }
+
+
+def told(name: str) -> str:
+    """A subset with its settings."""
+    placed = FAMILY.placed.get(name)
+    return name if placed is None else ";".join([placed.subset, *(f"{k}={v}" for k, v in placed.settings.items())])
 
 
 def world(rng: random.Random, cutoff: str | None, hints: Sequence[str] = ("none",), trials: int = 1) -> list[Row]:
@@ -119,7 +127,9 @@ def test_every_score_is_that_of_a_second_computation(seed: int) -> None:
 def test_a_control_has_no_score_of_table_10_which_prints_none_of_it() -> None:
     changing = graded(world(random.Random(1), "2099-01-01"))
     control = changing.with_columns(slice_change=pl.col("slice_format") + "_static")
-    has = [any("context" in subset for subset in FAMILY.measure(frame, 0)["subset"]) for frame in (changing, control)]
+    has = [
+        any(subset in FAMILY.placed for subset in FAMILY.measure(frame, 0)["subset"]) for frame in (changing, control)
+    ]
     assert has == [True, False]
 
 

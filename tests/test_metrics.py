@@ -23,9 +23,9 @@ from upkeep.commands.results import tell_alike, tell_refused
 from upkeep.contract import Usage
 from upkeep.errors import UpkeepError
 from upkeep.grading.graded import Graded, grade, read_predictions
-from upkeep.grading.measuring import Place, crossed, measured, place_of
+from upkeep.grading.measuring import Place, crossed, measured
 from upkeep.grading.metric_families import read_family
-from upkeep.grading.metrics import GRADED_SCHEMA, Crossed, Family, Resampled, as_counts, shares, under
+from upkeep.grading.metrics import GRADED_SCHEMA, Crossed, Family, Placed, Resampled, as_counts, shares
 from upkeep.grading.resampling import FEWEST_MEASURED, HALVES, Draws, Floats
 from upkeep.grading.score import score_cell, tidy
 from upkeep.grading.scores import Scores, score_suite
@@ -81,16 +81,16 @@ def test_metrics_are_given_tokens_what_has_arrived_and_the_models_cutoff(tmp_pat
 def test_a_subset_that_a_metric_names_may_have_settings(tmp_path: Path) -> None:
     def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
         counts = shares(graded.select(pl.exclude("^slice_.*$")), accuracy=pl.col("right"))
-        return counts.with_columns(subset=pl.lit(under("mcq", context="on", date="off")))
+        return counts.with_columns(subset=pl.lit("mcq with context"))
 
-    scores = in_slices(tmp_path, Family(measure), format=["mcq"] * 4)
+    placed = {"mcq with context": Placed("mcq", {"context": "on", "date": "off"})}
+    scores = in_slices(tmp_path, Family(measure, placed=placed), format=["mcq"] * 4)
     assert set(scores["subset"]) == {"mcq"}
     wanted = (*scored_cells.IDENTITY.setting, ("context", "on"), ("date", "off"))
     assert all(setting == as_rows(wanted) for setting in scores["setting"].to_list())
-    assert place_of("mcq") == Place("mcq")
-    for wrong in ("mcq;context", "mcq;=on", "mcq;a=1;a=2"):
-        with pytest.raises(UpkeepError, match="a setting that is none"):
-            place_of(wrong)
+    graded = verdicts({}, {}, level=["a", "a"], hops=["b", "b"])
+    with pytest.raises(UpkeepError, match="one name for two subsets"):
+        crossed(Family(EVOWIKI.measure, crossed=[Crossed("level", by="hops")], placed={"a+b": Placed("a", {})}), graded)
 
 
 def test_what_is_said_to_go_nowhere_stays_in_the_subset() -> None:

@@ -17,6 +17,7 @@ import polars as pl
 from upkeep.grading.metrics import (
     Family,
     Floats,
+    Placed,
     Resampled,
     UpkeepError,
     as_counts,
@@ -24,17 +25,25 @@ from upkeep.grading.metrics import (
     rates,
     shares,
     slices_of,
-    under,
 )
 
 FORMATS = ("open_ended", "mcq", "verifiable")
+SUPERSEDING = "_superseding"
+"""What the subset of a format's superseding items is called by, after the format."""
 HINTS = {
     # slice `hints` -> what Table 10 calls it: entity, concept and attribute in the question, and a date
     "context": {"context": "on", "date": "off"},
     "date": {"context": "off", "date": "on"},
     "both": {"context": "on", "date": "on"},
 }
+WITHOUT = "without"
 NO_HINTS = {"context": "off", "date": "off"}
+PLACED = {
+    f"{subset}, {hints}": Placed(subset, settings)
+    for subset in (*FORMATS, *(f"{name}{SUPERSEDING}" for name in FORMATS))
+    for hints, settings in ({WITHOUT: NO_HINTS} | HINTS).items()
+}
+"""What subsets with these settings are called while they are counted."""
 _ASKED = ["item", "slice_cutoff", "slice_hints", "trial"]
 """What the formats of a question have in common when they are asked of one fact at one date."""
 BEFORE, AFTER, HELD_OUT = "before_cutoff", "after_cutoff", "held_out"
@@ -87,12 +96,12 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     for (hints,), rows in sorted(own.partition_by("slice_hints", as_dict=True).items()):
         counts = as_counts(by_format(rows), hard_accuracy(rows), known_although_outdated(rows))
         if hints in HINTS:
-            parts.append(_moved(counts, HINTS[str(hints)]))
+            parts.append(_moved(counts, str(hints)))
             continue
         parts.append(counts)
         if not rows["slice_change"].str.ends_with("_static").any():  # of no control
             is_in_table_10 = (pl.col("subset") == "open_ended") & (pl.col("metric") == "accuracy")
-            parts.append(_moved(counts.filter(is_in_table_10), NO_HINTS))
+            parts.append(_moved(counts.filter(is_in_table_10), WITHOUT))
     return as_counts(*parts)
 
 
@@ -119,7 +128,7 @@ def by_format(rows: pl.DataFrame) -> pl.DataFrame:
     """
     offering = rows.filter(pl.col("slice_format") == "mcq", "has_outdated").select(_ASKED).unique()
     superseding = rows.filter(pl.col("slice_format").is_in(["open_ended", "mcq"])).join(offering, on=_ASKED, how="semi")
-    subsets = [rows, superseding.with_columns(slice_format=pl.col("slice_format") + "_superseding")]
+    subsets = [rows, superseding.with_columns(slice_format=pl.col("slice_format") + SUPERSEDING)]
     named = pl.concat(subsets).drop([name for name in slices_of(rows) if name != "slice_format"])
     return shares(named.with_columns(question_id="item"), **_rates_of_answers()).filter(pl.col("subset") != "all")
 
@@ -165,9 +174,9 @@ def _named(counts: pl.DataFrame, subset: str, metric: str) -> pl.DataFrame:
     return counts.with_columns(**named, at=None, n=pl.col("total"))
 
 
-def _moved(counts: pl.DataFrame, settings: dict[str, str]) -> pl.DataFrame:
-    """Counts whose scores have settings of their own."""
-    return counts.with_columns(subset=pl.col("subset") + under("", **settings))
+def _moved(counts: pl.DataFrame, hints: str) -> pl.DataFrame:
+    """Counts whose scores have settings of their own (PLACED)."""
+    return counts.with_columns(subset=pl.format("{}, {}", "subset", pl.lit(hints)))
 
 
 # ---------------------------------------------------------------- membership inference (3.2, B.4, Table 5)
@@ -247,5 +256,6 @@ FAMILY = Family(
         ),
         Resampled(["mia_auc"], by_score(BEFORE, AFTER), area, values=[SCORE], unit="ratio", subset="all"),
     ],
+    placed=PLACED,
     settings=[NO_HINTS, *HINTS.values()],
 )

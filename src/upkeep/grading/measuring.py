@@ -15,7 +15,7 @@ from upkeep.grading.graded import VALUE
 from upkeep.grading.metric_families import checked, told
 from upkeep.grading.metrics import Described, Family, Resampled, Second, slices_of
 from upkeep.grading.resampling import FEWEST, FEWEST_MEASURED, RESAMPLES, Draws, Floats, estimates, resampled
-from upkeep.grading.settings import Pairs, pairs
+from upkeep.grading.settings import Pairs
 from upkeep.grading.statistics import COUNTS_SCHEMA, KEYS, estimate
 
 OF_PROBE = ("probe_id", "trial")
@@ -57,31 +57,14 @@ class Place:
     setting: Pairs = ()
 
 
-def place_of(subset: str) -> Place:
-    """Where the scores of a subset belong that a metric names itself, with settings or without (`metrics.under`).
-
-    Raises:
-        UpkeepError: what follows the name is no `key=value`, or a key stands twice.
-    """
-    name, _, setting = subset.partition(";")
-    try:
-        return Place(name, setting=pairs(setting))
-    except ValueError as error:
-        raise UpkeepError(
-            f"a subset with a setting that is none: {error}",
-            expected="a name, or a name and `key=value`, joined by `;`",
-            found=subset,
-        ) from None
-
-
 def crossed(family: Family, graded: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Place]]:
     """Verdicts with one more slice for each two that a family crosses, and where the scores of its values belong.
 
     Raises:
         UpkeepError: the dataset lacks a slice, or a pair of values has the name of another subset.
     """
-    places: dict[str, Place] = {}
-    taken = {value for name in slices_of(graded) for value in graded[name].unique()}
+    places = {name: Place(one.subset, setting=tuple(one.settings.items())) for name, one in family.placed.items()}
+    taken = {*places} | {value for name in slices_of(graded) for value in graded[name].unique()}
     for pair in family.crossed:
         both = [name for name in (pair.slice, pair.by) if name is not None]
         if lost := [name for name in both if f"slice_{name}" not in graded.columns]:

@@ -12,7 +12,7 @@ those that are no function of sums either are `described`. Pairs of slices that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import polars as pl
@@ -29,6 +29,7 @@ __all__ = [
     "Described",
     "Family",
     "Floats",
+    "Placed",
     "Resampled",
     "Second",
     "UpkeepError",
@@ -38,7 +39,6 @@ __all__ = [
     "rates",
     "shares",
     "slices_of",
-    "under",
 ]
 
 GRADED_SCHEMA = {
@@ -161,6 +161,15 @@ class Crossed:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the scores of a subset stand that `measure` names itself, and that has settings besides those of its cell,
+    as published numbers have them."""
+
+    subset: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """The metrics of a paper, or those of datasets whose paper has none of its own."""
 
@@ -169,9 +178,11 @@ class Family:
     resampled: Sequence[Resampled] = ()
     described: Sequence[Described] = ()
     crossed: Sequence[Crossed] = ()
+    placed: Mapping[str, Placed] = field(default_factory=dict)
+    """By the names that `measure` gives in the place of subsets."""
     settings: Sequence[Mapping[str, str]] = ()
-    """The settings (`under`) of scores that have some besides those of their cell: the first are those of a dataset by
-    itself, the others of one that is `part_of` another. So a table knows what a cell without scores would fill."""
+    """Those of `placed`: the first are those of a dataset by itself, the others of one that is `part_of` another. So a
+    table knows what a cell without scores would fill."""
     where: str = ""
     """The file that it was read from; the suite fills this in."""
 
@@ -201,12 +212,6 @@ def slices_of(graded: pl.DataFrame) -> list[str]:
 def as_counts(*parts: pl.DataFrame) -> pl.DataFrame:
     """Frames with the columns of COUNTS_SCHEMA, among others, as one."""
     return pl.concat([part.select(pl.col(c).cast(t) for c, t in COUNTS_SCHEMA.items()) for part in parts])
-
-
-def under(subset: str, **settings: str) -> str:
-    """A subset whose scores have settings besides those of their cell, as published numbers have them: the subset
-    `open_ended` with the setting `context=on` is `open_ended;context=on`."""
-    return ";".join([subset, *(f"{key}={value}" for key, value in settings.items())])
 
 
 def shares(graded: pl.DataFrame, **metrics: pl.Expr) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from upkeep.grading.graded import Graded, counted
 from upkeep.grading.judged import Judged, decided_by_judges
 from upkeep.grading.judgements import NONE, WORDS, Judgements
 from upkeep.grading.key import Key
-from upkeep.grading.measuring import crossed, measured, place_of
+from upkeep.grading.measuring import Place, crossed, measured
 from upkeep.grading.metrics import Family, Second
 from upkeep.grading.resampling import Draws, Floats
 from upkeep.grading.settings import SETTING, Pairs, column
@@ -196,7 +196,7 @@ def score_cell(
         keys = made.scores.select(KEYS).rows()
         at = [() if k is None else (("at", str(k)),) for _, _, k in keys]
         by = [(("judge", judge),) if name in decided else () for name in keys]
-        found_at = [places.get(subset) or place_of(subset) for subset, _, _ in keys]
+        found_at = [places.get(subset) or Place(subset) for subset, _, _ in keys]
         pairs = zip(found_at, by, at, strict=True)
         tables.append(
             made.scores.with_columns(

@@ -8,13 +8,12 @@ that takes more: one question is added on which the case is wrong, as `grading.r
 is taken for lower and for higher than it was seen, and p is the largest of these four (`weaker`). Where the left side
 is to be above, and sides rise with their scores, that is the one with the left side lower, the right one higher. Scores
 that are subtracted on one side are both lower or both higher there, so a difference is better written on two sides. How
-often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py. What is no ratio of
-counts has no question added, and is called so more often than that where there are few.
+often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py.
 
 Verdicts and the intervals of the report are made of the same questions, and differ in three things. A 95% interval
-leaves 2.5% on either side, a verdict 5% on the side that is against the finding. Intervals of ratios are by formula and
-have no question added (`statistics`), so with few questions verdicts are the more careful ones. And an interval is of
-one score: two that overlap may differ for certain, for a verdict compares answers to the same question.
+leaves 2.5% on either side, a verdict 5% on the side that is against the finding. Intervals have no question added
+(those of ratios are by formula: `statistics`), so with few questions verdicts are the more careful ones. And an
+interval is of one score: two that overlap may differ for certain, for a verdict compares answers to the same question.
 
 A check wants u of its k cases: all, or more than half. It *holds* where (k - u + 1) times the u-th smallest p is at
 most 0.05, which is the test of the partial conjunction of u of k (Y. Benjamini and R. Heller, Screening for partial
