@@ -122,7 +122,8 @@ def test_where_a_signature_does_not_tell_the_words_are_believed(tmp_path: Path) 
 
 
 def test_a_new_name_of_something_old_is_no_news_in_any_entry(tmp_path: Path) -> None:
-    notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n  - ``knead`` replaces ``it``.\n"
+    notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n"
+    notes += "  - ``knead`` replaces ``it``.\n"
     assert told(read(tmp_path, notes)) == set()
 
 
