@@ -78,6 +78,7 @@ def told(features: list[Feature]) -> set[str]:
         ("``Circle.hull`` is inherited.", {"method lib.shapes.Circle.hull"}),
         ("Add ``hull`` to ``Shape`` and ``Circle``.", {"method lib.Shape.hull", "method lib.shapes.Circle.hull"}),
         ("Add the ``shut`` method to boxes.", {"method lib.Box.shut"}),
+        ("Add a ``hull`` method.", {"method lib.Shape.hull"}),  # not of each class that inherits it
         ("The new function ``knead`` can now be used.", {"function lib.knead"}),
         ("Deprecate ``a`` of ``press`` in favor of the new ``force``.", {"parameter lib.press.force"}),
         ("A ``Square`` that can ``Square.turn``.", {"class lib.shapes.Square"}),
