@@ -78,6 +78,7 @@ def told(features: list[Feature]) -> set[str]:
         ("``Circle.hull`` is inherited.", {"method lib.shapes.Circle.hull"}),
         ("Add ``hull`` to ``Shape`` and ``Circle``.", {"method lib.Shape.hull", "method lib.shapes.Circle.hull"}),
         ("Add the ``shut`` method to boxes.", {"method lib.Box.shut"}),
+        ("Add a ``hull`` method.", {"method lib.Shape.hull"}),  # not of each class that inherits it
         ("The new function ``knead`` can now be used.", {"function lib.knead"}),
         ("Deprecate ``a`` of ``press`` in favor of the new ``force``.", {"parameter lib.press.force"}),
         ("A ``Square`` that can ``Square.turn``.", {"class lib.shapes.Square"}),
@@ -122,7 +123,8 @@ def test_where_a_signature_does_not_tell_the_words_are_believed(tmp_path: Path) 
 
 
 def test_a_new_name_of_something_old_is_no_news_in_any_entry(tmp_path: Path) -> None:
-    notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n  - ``knead`` replaces ``it``.\n"
+    notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n"
+    notes += "  - ``knead`` replaces ``it``.\n"
     assert told(read(tmp_path, notes)) == set()
 
 

@@ -211,9 +211,10 @@ class ConfirmedReader:
             return bool(fresh)
         if not fresh or len(fresh) < len(paths):
             return bool(paths) and not _NAME.match(token.text) and not _CALL.match(token.text)
-        if len(fresh) > 1 and self._is_inside(fresh[0]):
-            for path in self._of_each(fresh)[1:]:
+        if len(fresh) > 1 and self._is_inside(fresh[0]) and (each := self._of_each(fresh)):
+            for path in each[1:]:
                 self._take(path, METHOD, ())
+            fresh = each[:1]
         path = min(fresh, key=lambda path: (path.count("."), path))
         made = self.change.new.members[path]
         leaf = path.rpartition(".")[2]
@@ -233,11 +234,13 @@ class ConfirmedReader:
         return True
 
     def _of_each(self, paths: Sequence[str]) -> list[str]:
-        """The shortest path in each class that is not new itself."""
+        """The shortest path in each class that the block names and that is not new; else that in the class itself,
+        not in those that inherit from it."""
         classes: dict[str, str] = {}
         for path in sorted(paths, key=lambda path: (path.count("."), path)):
             namespace = path.rpartition(".")[0]
-            if namespace in self.change.old.members:
+            own = self.change.new.members[path].home.rpartition(".")[0] == self.change.new.members[namespace].home
+            if namespace in self.change.old.members and (own or namespace in self._places):
                 classes.setdefault(self.change.new.members[namespace].home, path)
         return list(classes.values())
 
