@@ -122,6 +122,18 @@ def test_where_a_signature_does_not_tell_the_words_are_believed(tmp_path: Path) 
     assert told(imprint_code.find(sources.read(given, Faults({}, tmp_path))).features) == {"parameter lib.spin.speed"}
 
 
+def test_a_method_of_what_an_attribute_gives_is_found(tmp_path: Path) -> None:
+    accessor = "class Text:\n    def low(self): ...\n"
+    held = "class Row:\n    text = Accessor('text', Text)\n"
+    for version, more in (("1.0", ""), ("1.1", "    def high(self): ...\n")):
+        packed(tmp_path / f"packages/lib/lib-{version}.tar.gz", {"lib/__init__.py": accessor + more + held})
+    (tmp_path / "notes/lib").mkdir(parents=True)
+    (tmp_path / "notes/lib/1.1.md").write_text("# New features\n\n- Add the `high` method to `Text` and `Row.text`.\n")
+    given = {"notes": tmp_path / "notes", "packages": tmp_path / "packages"}
+    found = told(imprint_code.find(sources.read(given, Faults({}, tmp_path))).features)
+    assert "method lib.Text.high" in found
+
+
 def test_a_new_name_of_something_old_is_no_news_in_any_entry(tmp_path: Path) -> None:
     notes = "New features\n============\n\n- Added ``knead``.\n- Functions have been renamed.\n\n"
     notes += "  - ``knead`` replaces ``it``.\n"

@@ -239,9 +239,12 @@ class ConfirmedReader:
         classes: dict[str, str] = {}
         for path in sorted(paths, key=lambda path: (path.count("."), path)):
             namespace = path.rpartition(".")[0]
-            own = self.change.new.members[path].home.rpartition(".")[0] == self.change.new.members[namespace].home
-            if namespace in self.change.old.members and (own or namespace in self._places):
-                classes.setdefault(self.change.new.members[namespace].home, path)
+            if namespace not in self.change.old.members or namespace not in self.change.new.members:
+                continue  # new itself, or what an attribute gives
+            inside = self.change.new.members[namespace].home
+            own = self.change.new.members[path].home.rpartition(".")[0] == inside
+            if own or namespace in self._places:
+                classes.setdefault(inside, path)
         return list(classes.values())
 
     def _is_port(self, path: str) -> bool:
