@@ -109,7 +109,7 @@ def estimates(
         values, n = drawn[metric], len(parts)
         known = values[np.isfinite(values)]
         if not interval or n < 2 or len(known) < 2:
-            found[metric] = Estimate(float(number), None, None, None, np.full(RESAMPLES, np.nan))
+            found[metric] = Estimate(float(number), None, None, None, np.full(2 * len(values), np.nan))
             continue
         free, more = freedom(draws.influences(questions, values)), math.sqrt((n + 1) / (n - 1))
         halves = [
