@@ -95,6 +95,17 @@ def test_a_cell_that_was_deleted_is_run_again_alone(root: Path) -> None:
     assert after["null"] == before["null"] and after["gold"] != before["gold"]
 
 
+def test_a_cell_that_another_suite_has_asked_otherwise_is_had_again_by_the_next_run(root: Path) -> None:
+    before = starts(root)
+    (root / "config" / "suites" / "others.yaml").write_text(SUITE + "seed: 7\n")
+    assert upkeep(root, "cell", "oaks_babi_mini/gold/default/none", "--suite", "others").returncode == 0
+    between = starts(root)
+    assert "nothing to do" not in run(root)
+    after = starts(root)
+    assert before["gold"] != between["gold"] != after["gold"] and after["null"] == before["null"]
+    assert "nothing to do" in run(root)
+
+
 @pytest.mark.parametrize("metadata", ["kept", "lost"])
 def test_editing_a_method_runs_its_cells_again_and_no_others(root: Path, metadata: str) -> None:
     before = starts(root)

@@ -27,6 +27,11 @@ from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
 
 
+class MadeOtherwise(Stale):
+    """What a job has published was made, or asked, otherwise than it would be now; what it is made from is as it should
+    be."""
+
+
 def folder_of(catalog: Catalog, job: Job) -> Path:
     """Where a job is published."""
     layout = Layout(catalog.results)
@@ -75,7 +80,7 @@ def read_published(catalog: Catalog, job: Job, *, as_asked: bool = False) -> Man
             problem = f"stale: asked by another suite than {suite!r}, with another {' and '.join(differs)}"
         else:
             problem = "stale: made with other code, data or settings; run it again"
-        raise Stale(
+        raise MadeOtherwise(
             problem,
             where=path,
             expected=f"identity {current}",

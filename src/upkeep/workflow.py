@@ -30,7 +30,7 @@ from upkeep.judges import each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
 from upkeep.needs import Needs, gpus_of
-from upkeep.published import Standing, standing
+from upkeep.published import MadeOtherwise, Standing, standing
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
 """What a cell publishes."""
@@ -217,8 +217,8 @@ class Workflow:
 
     def _counts(self, job: Job) -> bool:
         """Whether what a job has published need not be made again: nothing is there, which Snakemake sees, or it is
-        whole. (What else makes it stale is in its plan.)"""
-        return not isinstance(self._standing(job).problem, Damaged)
+        whole, and made as it would be now. (Whether its dataset or model is, their own plans say.)"""
+        return not isinstance(self._standing(job).problem, Damaged | MadeOtherwise)
 
     @functools.cache  # noqa: B019 - one workflow a process, and each job is verified once for it
     def _standing(self, job: Job) -> Standing:
