@@ -1,9 +1,8 @@
 """The stages of `pico`, in order. Each goes on from the weights of the one before.
 
-Why it grows, and is not trained anew: on two cores training takes in 12,800 tokens a second at the first stage's size,
-9,300 with six layers, 6,600 at 4.4 million parameters and 3,800 at 7.4 million. The first stage needed 51 million
-tokens to find out how to look things up; the largest model would see half of that in the two hours that a stage may
-take, and would make the suite's small run three times as slow. So what is new is learned by a model that can read
+Why it grows, and is not trained anew: the first stage needed 51 million tokens to find out how to look things up, an hour
+of two cores. A step of a model of 7.4 million parameters takes more than three times the processor time, so that one
+would see half as many in the two hours that a stage may take. So what is new is learned by a model that can read
 already: two more layers hold it, and old lessons come back in between. A stage may still begin from nothing, with a
 wider model: `after=None`.
 
