@@ -1,8 +1,8 @@
 """The stages of `pico`, in order. Each goes on from the weights of the one before.
 
 Why it grows, and is not trained anew: the first stage needed 51 million tokens to find out how to look things up, an
-hour of two cores. A step of a model of 7.4 million parameters takes more than three times the processor time, so that one
-would see half as many in the two hours that a stage may take. So what is new is learned by a model that can read
+hour of two cores. A step of a model of 7.4 million parameters takes more than three times the processor time, so that
+one would see half as many in the two hours that a stage may take. So what is new is learned by a model that can read
 already: two more layers hold it, and old lessons come back in between. A stage may still begin from nothing, with a
 wider model: `after=None`.
 
