@@ -81,6 +81,8 @@ def told(features: list[Feature]) -> set[str]:
         ("Add a ``hull`` method.", {"method lib.Shape.hull"}),  # not of each class that inherits it
         ("The new function ``knead`` can now be used.", {"function lib.knead"}),
         ("Deprecate ``a`` of ``press`` in favor of the new ``force``.", {"parameter lib.press.force"}),
+        ("Add ``force`` to ``press``, for renaming.", {"parameter lib.press.force"}),
+        ("Renamed ``old`` to ``old_force`` in ``press``. Add ``force``.", {"parameter lib.press.force"}),
         ("A ``Square`` that can ``Square.turn``.", {"class lib.shapes.Square"}),
         ("``lib.fast.whirl`` spins.", {"function lib.fast.whirl"}),
         ("``from_stub`` reads stubs.", {"function lib.stub.from_stub"}),
@@ -105,6 +107,10 @@ def test_what_the_sources_confirm_is_found_in_whatever_words(tmp_path: Path, ent
         "``knead`` now supports dough.",  # told of as if it were old
         "``hidden`` is deprecated, use ``knead`` instead.",
         "Deprecate ``a`` of ``press``; use ``force`` instead.",
+        "Renamed the ``old`` parameter of ``press`` to ``force``.",
+        "The ``old`` argument of ``press`` has been renamed to ``force``. Set ``force=0`` for none.",
+        "The ``old`` keyword of ``press`` is now deprecated. Use ``force=1`` instead. Set ``force=0`` for none.",
+        "``press(a=1)`` is deprecated, write ``press(force=1)``.",
         "Vendor ``knead`` from a bakery.",
     ],
 )

@@ -33,9 +33,11 @@ _WORKS = re.compile(
 """Behind what was there before: `T and T now support ...`."""
 _RENAMED = re.compile(r"\brenam(?:ed?|ing)\b|\balias(?:es)?\b", re.IGNORECASE)
 _NEW_BEFORE = re.compile(r"\bnew (?:[\w-]+ ){0,2}\Z", re.IGNORECASE)
-_INSTEAD = re.compile(r"\bdeprecat", re.IGNORECASE)
+_INSTEAD = re.compile(
+    r"\bdeprecat|^\W*(?:please )?use\b.*\binstead\b(?! of)|^\W*instead,? (?:please )?use\b", re.IGNORECASE
+)
 _TOLD = re.compile(r"\bnew\b|\badd|\bnow (?:accept|support|take|ha)|\bgain|\bintroduc", re.IGNORECASE)
-"""A sentence that deprecates something announces what takes its place only if it says that this is new."""
+"""A sentence that deprecates or renames something announces what takes its place only if it says that this is new."""
 _NAME = re.compile(r"\*{0,2}(?P<name>[a-z]\w*)(?:\s*[=:].*)?\Z")
 _CALL = re.compile(r"(?P<of>[\w.]+)\((?P<given>.+)\)\Z")
 
@@ -103,6 +105,8 @@ class ConfirmedReader:
     renamed: Set[str] = frozenset()
     """Names that the release's notes speak of as new names of something old."""
     _found: dict[tuple[bool, str], Feature] = field(default_factory=dict)
+    _replacing: set[str] = field(default_factory=set)
+    """Names that the block gives as those of what takes the place of something old."""
 
     def __post_init__(self) -> None:
         self._phrase = self._with_words(with_plain_names(with_title(self.block)))
@@ -114,13 +118,14 @@ class ConfirmedReader:
         if self._is_other():
             return []
         for sentence in patterns.SENTENCE.split(self._phrase.marked):
-            for mark in re.findall(MARK, sentence):
-                if self._is_fix(sentence):
-                    continue
-                token = self._phrase.token(mark)
-                if not self._callable(token, sentence, mark) and (
-                    _TOLD.search(sentence) or not _INSTEAD.search(sentence)
-                ):
+            if self._is_fix(sentence):
+                continue
+            tokens = {mark: self._phrase.token(mark) for mark in re.findall(MARK, sentence)}
+            replaces = (_RENAMED.search(sentence) or _INSTEAD.search(sentence)) and not _TOLD.search(sentence)
+            if replaces:
+                self._replacing.update(found["name"] for one in tokens.values() if (found := _NAME.match(one.text)))
+            for mark, token in tokens.items():
+                if not self._callable(token, sentence, mark) and not replaces:
                     self._parameter(token)
         self._believed()
         return list(self._found.values())
@@ -273,7 +278,7 @@ class ConfirmedReader:
                         self._take(f"{path}.{name}", PARAMETER, (path,))
             return
         found = _NAME.match(token.text.strip())
-        if found is None:
+        if found is None or found["name"] in self._replacing:
             return
         name = found["name"]
         for phrase in (self._phrase, *self._above, *self._titles[:1]):
@@ -297,7 +302,7 @@ class ConfirmedReader:
             if feature.kind != PARAMETER:
                 continue
             name = feature.leaf
-            if any(kind and path.rpartition(".")[2] == name for kind, path in self._found):
+            if name in self._replacing or any(kind and path.rpartition(".")[2] == name for kind, path in self._found):
                 continue
             parents = [path for parent in feature.parents for path in self._paths(Token(parent))[:1]]
             parents = parents or [
