@@ -131,6 +131,8 @@ def test_a_claim_whose_query_fails_is_told_by_file_line_and_id_in_one_line(root:
         ("run mini --fersh", "did you mean --fresh?"),
         ("status --failled", "did you mean --failed?"),
         ("plan --gpus=h100", "did you mean --gpu?"),
+        ("cell town/gold/default/none --suit mini", "did you mean --suite?"),
+        ("--conf mine.yaml list suites", "did you mean --config?"),
     ],
 )
 def test_a_word_or_an_option_that_there_is_not_is_told_with_the_nearest(root: Path, words: str, remedy: str) -> None:
