@@ -49,8 +49,8 @@ class _Parser(argparse.ArgumentParser):
     """argparse's, which says what is nearest to a word or an option that there is not, and takes no beginning of an
     option for it."""
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **given)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
