@@ -14,7 +14,7 @@ import msgspec
 from upkeep import inputs
 from upkeep.catalog import Catalog
 from upkeep.contract import BOUNDARY, Baselines, CellDescription, Pair, Prediction, Record, Round, Sealed
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, unknown
 from upkeep.families import read_family
 from upkeep.files import open_regular
 from upkeep.integrity import read_record, read_sealed, verify_folder
@@ -206,6 +206,8 @@ def _check_names(catalog: Catalog, kind: str, path: Path) -> None:
         case "dataset":
             for name in catalog.family(path.parent.name):
                 catalog.prompt_of(name)
+                if (paper := catalog.dataset(name).paper) not in (papers := [*catalog.papers, "none"]):
+                    raise unknown("paper", paper, papers, f"no papers/{paper}").at(f"{path}: paper")
                 family_of(catalog, name)
                 judgements_of(catalog, name)
         case "method":
