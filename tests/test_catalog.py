@@ -81,6 +81,7 @@ def test_a_cell_has_four_names(text: str) -> None:
         (("variants:", "colour: red\nvariants:"), ["`colour`", "the fields here and below are", "supervision"]),
         (("label: Closed book", "label: 2024-01-01"), ["method.yaml", "$.label", "put it in quotes"]),
         (("label: Closed book", "label: 3"), ["method.yaml", "$.label"]),
+        (("variants:", "settings: [kk]\nvariants:"), ["method.yaml: settings: unknown setting 'kk'"]),
         (("label: Closed book", "label: [unclosed"), ["method.yaml", "not readable as YAML"]),
         (("label: Closed book", "label: a\nlabel: b"), ["method.yaml:2", "`label`", "given twice", "lines 1 and 2"]),
         (("variants:", "variants: &v {a: {}}\nvariants:"), ["method.yaml", "`variants`", "given twice"]),
@@ -102,7 +103,7 @@ def test_a_malformed_card_names_file_and_field(repository: Path, edit: tuple[str
     [
         (("marker:", "markers:"), ["prompts/evowiki.yaml", "markers"]),
         (('marker: "The correct answer:"', "marker: ''"), ["prompts/evowiki.yaml", "$.marker"]),
-        (("form: short", "form: long"), ["prompts/evowiki.yaml", "$.form", "'long'"]),
+        (("form: short", "form: long"), ["$.form", "'long'", "write one of choice, label, short"]),
         (("system: |-", "system: [1]\nclosing: |-"), ["prompts/evowiki.yaml", "$.system"]),
         ((', question: "# Question"', ""), ["prompts/evowiki.yaml", "`question`", "$.headings"]),
         (("form: short", "form: short\nasks: {long: Answer.}"), ["prompts/evowiki.yaml", "$.asks"]),
@@ -269,6 +270,11 @@ def test_an_unknown_name_in_a_suite_is_refused_with_the_suites_file(
     [
         ("datasets/evowiki/dataset.yaml", ("prompt: evowiki", "prompt: evowikki"), ["unknown prompt 'evowikki'"]),
         ("datasets/evowiki/dataset.yaml", ("metrics: evowiki", "metrics: evowikki"), ["unknown metrics 'evowikki'"]),
+        (
+            "datasets/evowiki/dataset.yaml",
+            ("paper: evowiki", "paper: evowikki"),
+            ["dataset.yaml: paper: unknown paper"],
+        ),
         ("methods/rag_dense/method.yaml", ("embedder: ", "embedder: x-"), ["unknown model 'x-"]),
     ],
 )

@@ -194,6 +194,11 @@ def test_a_family_may_be_called_as_a_package_that_python_has(tmp_path: Path) -> 
     assert sys.modules["json"] is json and store.load(tmp_path / "out").documents["text"].to_list() == ["ours"]
 
 
+MADE = """from upkeep.building.assembling import Item, Question, Stream
+GIVEN = {{"id": "q", "stream": "s", "text": "Who?", "answers": ["x"], "slices": {{}}}}
+def build(context):
+    {}
+"""
 FAULTY: dict[str, tuple[dict[str, str], str, str]] = {
     "syntax": ({"__init__": "x = 1\ndef build(:\n"}, "__init__.py:2", "SyntaxError"),
     "raises": ({"__init__": "x = 1\n\nraise ValueError('not today')\n"}, "__init__.py:3", "not today"),
@@ -208,6 +213,29 @@ FAULTY: dict[str, tuple[dict[str, str], str, str]] = {
     "no build": ({"__init__": "BUILD = 1\n"}, "__init__.py", "without `build`"),
     "build is no function": ({"__init__": "build = 1\n"}, "__init__.py", "without `build`"),
     "no code": ({}, "datasets/news", "without a builder"),
+    "it fails as it builds": (
+        {"__init__": "def build(context):\n    return {}['x']\n"},
+        "__init__.py:2",
+        "KeyError: 'x'",
+    ),
+    "it gives nothing": ({"__init__": "\ndef build(context):\n    pass\n"}, "__init__.py:2", "returned something else"),
+    "a stream's texts are a text": (
+        {"__init__": MADE.format("Stream('s', 'Once.')")},
+        "__init__.py:4",
+        "stream 's': `texts` is a text",
+    ),
+    "answers at a position are a text": (
+        {"__init__": MADE.format("Question('q', 's', 'Who?', ['Ann', 'Bob'], [[0], [1]], {})")},
+        "__init__.py:4",
+        "question 'q': `answers` is a text",
+    ),
+} | {
+    f"an item's {name} are a text": (
+        {"__init__": MADE.format(f"Item(**GIVEN | {{'{name}': 'red'}})")},
+        "__init__.py:4",
+        f"item 'q': `{name}` is a text, expected a list of texts: {name}=['red']",
+    )
+    for name in ("answers", "outdated", "evidence", "options")
 }
 
 

@@ -122,6 +122,26 @@ def test_a_claim_whose_query_fails_is_told_by_file_line_and_id_in_one_line(root:
 
 
 @pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("tables.yaml", "rows: [model,", "rows: [modl,", "tables.yaml: table_1: unknown field 'modl'"),
+        ("tables.yaml", "metric: accuracy", "metric: acuracy", "unknown metric 'acuracy'"),
+        ("tables.yaml", "dataset: oaks_babi}", "dataset: oaks_bab}", "unknown dataset 'oaks_bab'"),
+        ("claims/*.yaml", "datasets: [", "datasets: [lamp, ", "unknown dataset 'lamp'"),
+        ("claims/*.yaml", "'accuracy'", "'acuracy'", "'acuracy'"),
+    ],
+)
+def test_what_a_paper_names_and_nothing_gives_is_refused(root: Path, file: str, old: str, new: str, told: str) -> None:
+    assert called(root, "new", "paper", "bench")[0] == 0
+    assert called(root, "validate", str(root / "papers/bench"))[0] == 0
+    (path,) = root.glob(f"papers/bench/{file}")
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    code, said = called(root, "validate", str(path))
+    assert code == 1 and told in said and "remedy:" in said, said
+
+
+@pytest.mark.parametrize(
     ("words", "remedy"),
     [
         ("rnu mini", "did you mean run?"),
@@ -131,6 +151,7 @@ def test_a_claim_whose_query_fails_is_told_by_file_line_and_id_in_one_line(root:
         ("run mini --fersh", "did you mean --fresh?"),
         ("status --failled", "did you mean --failed?"),
         ("plan --gpus=h100", "did you mean --gpu?"),
+        ("cell town/gold/default/none --suit mini", "did you mean --suite?"),
     ],
 )
 def test_a_word_or_an_option_that_there_is_not_is_told_with_the_nearest(root: Path, words: str, remedy: str) -> None:
@@ -154,7 +175,12 @@ Traceback (most recent call last):
     ("source", "line", "error"),
     [
         ("class Mine(Method)\n    pass\n", 1, "SyntaxError: expected ':'"),
-        ("\nimport nowhere\n", 2, "ModuleNotFoundError: No module named 'nowhere'"),
+        (
+            "\nimport nowhere\n",
+            2,
+            "ModuleNotFoundError: No module named 'nowhere'; a package is named in methods/mine/requirements.in and "
+            "locked: `./upkeep image lock mine`",
+        ),
         ("from os import nothing\n", 1, "ImportError: cannot import name 'nothing' from 'os'"),
         ("\n\nraise RuntimeError('broken')\n", 3, "RuntimeError: broken"),
     ],
@@ -169,6 +195,12 @@ def test_an_exception_of_a_methods_code_is_told_by_file_line_and_message(
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", load], capture_output=True, text=True)
     found = raised_in("started\n" + ran.stderr, "methods/mine")
     assert found is not None and found.startswith(f"methods/mine/method.py:{line}: {error}") and "\n" not in found
+
+
+def test_a_file_without_a_method_is_told_with_what_to_write() -> None:
+    error = "ValueError: /cache/1f/methods/mine/method.py: expected one subclass of Method, found 0"
+    told = raised_in(LOG.format(frame="", error=error), "methods/mine")
+    assert told is not None and told.startswith("methods/mine/method.py: expected one `class X(Method)`")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -138,7 +139,7 @@ class Broken(Method):
     bench.run(rounds(1))
     failed, fine = bench.predictions()
     assert failed.error is not None
-    assert failed.error.startswith("KeyError:")
+    assert failed.error.startswith("KeyError:") and failed.error.endswith(" (methods/m/method.py:9)")
     assert (failed.response, failed.finish_reason) == (None, "none")
     assert (fine.error, fine.response) == (None, "## Answer: park")
 
@@ -146,7 +147,6 @@ class Broken(Method):
 @pytest.mark.parametrize(
     "answer",
     [
-        "None",
         "Answer(5)",
         'Answer("\\ud800")',
         "Answer('x', retrieved=[Retrieved(id='s0', score=float('nan'), rank=1)])",
@@ -167,6 +167,26 @@ class Odd(Method):
     (line,) = bench.predictions()
     assert line.error
     assert answer_of(line) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("async def answer(self, *_): return 'park'", "returned str, expected an Answer: `return Answer(text)`"),
+        ("async def answer(self, *_): pass", "returned NoneType, expected an Answer: `return Answer(text)`"),
+        (
+            "async def answer(self, *_): return asyncio.sleep(0)",
+            "returned what it did not wait for: write `return await",
+        ),
+        ("def answer(self, *_): return Answer('park')", "is no coroutine: write `async def answer("),
+        ("def answer(self, *_): return 'park'", "is no coroutine: write `async def answer("),
+    ],
+)
+def test_what_is_no_answer_is_told_with_what_to_write(bench: Bench, answer: str, told: str) -> None:
+    bench.method(f"class Odd(Method):\n    {answer}\n")
+    bench.run(rounds(1, ["a"]))
+    (line,) = bench.predictions()
+    assert (line.error or "").startswith(f"TypeError: methods/m/method.py: `answer` {told}")
 
 
 def test_numbers_that_a_method_measured_are_in_its_prediction(bench: Bench) -> None:
@@ -226,6 +246,11 @@ def test_environment_is_on_record(bench: Bench) -> None:
 
 def test_an_error_is_cut_to_what_the_contract_allows() -> None:
     assert len(describe(ValueError("x" * 50_000))) == 10_000
+    try:
+        raise ValueError("x" * 50_000)
+    except ValueError as error:
+        found = describe(error, "tests")
+    assert len(found) == 10_000 and re.search(r"x \(tests/test_runner\.py:\d+\)$", found)
 
 
 @pytest.mark.parametrize("code", ["", ECHO + ECHO.replace("Echo", "Again")])

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from engine_models import Recorder
-from runner_bench import CHAT, ROOT, Bench, bench, documents, model, probes, rounds, tiny, unmeasured
+from runner_bench import CHAT, HEADER, ROOT, Bench, bench, documents, model, probes, rounds, tiny, unmeasured
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import (
     EngineSettings,
@@ -104,7 +104,8 @@ def test_a_document_that_cannot_be_taken_in_fails_the_later_probes_of_its_stream
         Round(documents=documents([n]) + documents([n], "t"), probes=probes(n) + probes(n, stream="t"))
         for n in range(4)
     ]
-    reason = "LookupError: document 's1' could not be taken in: RuntimeError: no note"
+    line = (HEADER + REMEMBER).partition("raise RuntimeError")[0].count("\n") + 1
+    reason = f"LookupError: document 's1' could not be taken in: RuntimeError: no note (methods/m/method.py:{line})"
     bench.run(work, parameters={"fail": ["s1"]}, **model(tiny))
     found = answered(bench)
     assert {key for key, error in found.items() if error} == {f"s{q}@{n}" for q in "ab" for n in (1, 2, 3)}

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from upkeep.commands import datasets, developing, jobs, questions, results, suite
 from upkeep.errors import UpkeepError
@@ -46,7 +46,11 @@ def main() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's, which says what is nearest to a word or an option that there is not."""
+    """argparse's, which says what is nearest to a word or an option that there is not, and takes no beginning of an
+    option for it."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):

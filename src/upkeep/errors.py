@@ -82,10 +82,19 @@ FEW = 10
 """Names that an error tells one by one; of more it says where they are listed."""
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The names most like one that nothing has, at most three; of what is of one family with it (`qwen3-...`), also
+    those that are less like it."""
+    known = list(known)
+    family = [one for one in known if one.startswith(f"{name.partition('-')[0]}-")]
+    close = difflib.get_close_matches(name, known, n=3) + difflib.get_close_matches(name, family, n=3, cutoff=0.4)
+    return list(dict.fromkeys(close))[:3]
+
+
 def unknown(kind: str, name: str, known: Iterable[str], found: str) -> UpkeepError:
     """A name that nothing has, with the names nearest to it."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3)
+    close = nearest(name, known)
     listing = f"`./upkeep list {kind}s` shows them all" if kind in LISTED else ""
     many = len(known) > FEW and listing
     return UpkeepError(
@@ -120,9 +129,15 @@ def raised_in(log: str, place: str) -> str | None:
     """
     frames = re.findall(rf'File "[^"\n]*?({re.escape(place)}/[^"\n]+)", line (\d+)', log)
     last = log.rstrip().rpartition("\n")[2]
+    if none := re.search(rf"({re.escape(place)}/method\.py): expected one subclass of Method, found (\d+)$", last):
+        return f"{none[1]}: expected one `class X(Method)` (from upkeep.cell import Method), found {none[2]}"
     if not frames or not re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Warning)\b", last):
         return None
-    return f"{frames[-1][0]}:{frames[-1][1]}: {last}"
+    told = f"{frames[-1][0]}:{frames[-1][1]}: {last}"
+    if last.startswith("ModuleNotFoundError: "):
+        lock = f"`./upkeep image lock {place.rpartition('/')[2]}`"
+        told += f"; a package is named in {place}/requirements.in and locked: {lock}"
+    return told
 
 
 def raised_at(error: BaseException, start: Path) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec, Sees, Supervision
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, unknown
 from upkeep.jobs import Cell
 
 MODELS = frozenset({"writer", "embedder", "embedder_gpu"})
@@ -62,6 +62,9 @@ def check_method(path: Path, card: MethodCard) -> None:
             )
         if (given := supervision_of(card, variant)) not in get_args(Supervision):
             raise UpkeepError(f"variant {variant!r}: supervision {given!r}", where=path, expected="`C`, `Q` or `C+Q`")
+    known = {name for variant in card.variants.values() for name in variant} | {"supervision"}
+    if lost := [name for name in card.settings if name not in known]:
+        raise unknown("setting", lost[0], known, "`settings` names it, and no variant has it").at(f"{path}: settings")
     if card.command and (card.trains or any(sees_of(card, variant) != "documents" for variant in card.variants)):
         raise UpkeepError(
             "a program answers probes over documents, and nothing else",

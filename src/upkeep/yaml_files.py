@@ -114,9 +114,11 @@ def mended(problem: str, kind: type[Any]) -> str:
     if lacking := re.search(r"missing required field `(.*?)`", problem):
         return f"add `{lacking[1]}`"
     if value := re.search(r"Invalid enum value '(.*?)'", problem):
-        words = _words(msgspec.inspect.type_info(kind))
+        field = re.search(r"(\w+)[^\w`]*`$", problem)
+        words = _words(msgspec.inspect.type_info(kind), field[1] if field else "")
         if close := difflib.get_close_matches(value[1], words, n=3):
             return f"did you mean {' or '.join(close)}?"
+        return f"write one of {', '.join(sorted(words))}"
     if name := re.search(r"unknown field `(.*?)`", problem):
         known = _fields(msgspec.inspect.type_info(kind))
         if close := difflib.get_close_matches(name[1], known, n=3):
@@ -135,9 +137,14 @@ def _fields(kind: Any) -> set[str]:
     return {field.encode_name for one in structs for field in one.fields}
 
 
-def _words(kind: Any) -> set[str]:
-    """The words that fields of a record, or of those within it, are chosen from."""
-    literals = (one for one in _types(kind) if isinstance(one, msgspec.inspect.LiteralType))
+def _words(kind: Any, name: str) -> set[str]:
+    """The words that a field is chosen from, of a record or of those within it; where none has it, those of all."""
+    structs = [one for one in _types(kind) if isinstance(one, msgspec.inspect.StructType)]
+    own = [
+        inner for one in structs for field in one.fields if field.encode_name == name for inner in _types(field.type)
+    ]
+    literals = [one for one in own if isinstance(one, msgspec.inspect.LiteralType)]
+    literals = literals or [one for one in _types(kind) if isinstance(one, msgspec.inspect.LiteralType)]
     return {word for one in literals for word in one.values if isinstance(word, str)}
 
 

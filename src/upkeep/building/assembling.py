@@ -19,6 +19,17 @@ from upkeep.normal_form import SCHEMAS, TEXTS
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+def _require_lists(what: str, **fields: object) -> None:
+    """Refuse a text where a list of texts belongs: taken for one, it would be a list of letters.
+
+    Raises:
+        TypeError: naming what it is, and the field.
+    """
+    for name, value in fields.items():
+        if isinstance(value, str):
+            raise TypeError(f"{what}: `{name}` is a text, expected a list of texts: {name}=[{value[:40]!r}]")
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A stream as a builder makes it: the texts of its documents in order."""
@@ -30,6 +41,9 @@ class Stream:
     """Of its documents; made of its own where there are none."""
     slices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Name -> the value of each document, for training sets that are keyed by it."""
+
+    def __post_init__(self) -> None:
+        _require_lists(f"stream {self.id!r}", texts=self.texts, timestamps=self.timestamps, ids=self.ids)
 
     def document_id(self, position: int) -> str:
         return f"{self.id}_c{position}" if self.ids is None else self.ids[position]
@@ -51,6 +65,11 @@ class Question:
     quotes: Sequence[Sequence[str]] | None = None
     """At each position the sentences that tell what is right there; no method gets them. All questions of a dataset
     have them, or none."""
+
+    def __post_init__(self) -> None:
+        wrong = next((one for one in self.answers if isinstance(one, str)), None)
+        given = self.answers if wrong is None else wrong
+        _require_lists(f"question {self.id!r}", answers=given, evidence=self.evidence, options=self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +94,10 @@ class Item:
     form: Form = "short"
     position: int | None = None
     """The last document that has arrived when it is asked; None for the stream's last."""
+
+    def __post_init__(self) -> None:
+        lists = {"answers": self.answers, "outdated": self.outdated, "evidence": self.evidence}
+        _require_lists(f"item {self.id!r}", **lists, context=self.context, options=self.options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from upkeep.errors import UpkeepError, raised_at
-from upkeep.files import digest
+from upkeep.files import digest, refusal
 
 if TYPE_CHECKING:  # polars is slow to load
     from upkeep.building.assembling import Built
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # polars is slow to load
     from upkeep.contract import DatasetCard, DatasetSpec
 
 Build = Callable[["Context"], "Built"]
+BUILD = "a function `build(context: Context) -> Built`"
 
 
 def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
@@ -40,7 +41,39 @@ def build_dataset(catalog: Catalog, name: str, folder: Path) -> DatasetCard:
     given = context(catalog, name)
     build = builder(catalog, name)
     plan = plan_dataset(catalog, name)  # before the build: what changes during it makes the dataset stale
-    return store.publish(given, build(given), folder, plan)
+    return store.publish(given, _built(catalog, name, build, given), folder, plan)
+
+
+def _built(catalog: Catalog, name: str, build: Build, given: Context) -> Built:
+    """What a builder gives; what the code of a family raises is told with its file and line.
+
+    Raises:
+        UpkeepError: it raised, or gave something else.
+    """
+    from upkeep.building.assembling import Built
+
+    start = (catalog.root / "datasets" / catalog.family_of(name)).resolve()
+    try:
+        built = build(given)
+    except UpkeepError:
+        raise
+    except Exception as error:  # whatever the code of others raises
+        where = raised_at(error, start)
+        if where is None or refusal(error, start) is not None:
+            raise
+        raise UpkeepError(
+            f"the builder failed: {type(error).__name__}: {error}", where=where, expected=BUILD, remedy="mend it"
+        ) from error
+    if not isinstance(built, Built):
+        place = getattr(build, "__code__", None)
+        raise UpkeepError(
+            "`build` returned something else",
+            where=f"{place.co_filename}:{place.co_firstlineno}" if place is not None else start,
+            expected=BUILD,
+            found=type(built).__name__,
+            remedy="return what it made: docs/add-a-dataset.md",
+        )
+    return built
 
 
 def context(catalog: Catalog, name: str, spec: DatasetSpec | None = None) -> Context:
@@ -88,7 +121,7 @@ def builder(catalog: Catalog, name: str) -> Build:
         raise UpkeepError(
             "a builder without `build`",
             where=module.__file__,
-            expected="a function `build(context: Context) -> Built`",
+            expected=BUILD,
             remedy="write it: docs/add-a-dataset.md",
         )
     return build  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ included), so an interrupted run and an undisturbed one end with the same lines.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import random
 import time
@@ -216,7 +217,7 @@ class AnswerTask:
             raise
         except Exception as error:
             traceback.print_exc()
-            self.lost[stream] = f"document {documents[-1].id!r} could not be taken in: {describe(error)}"
+            self.lost[stream] = f"document {documents[-1].id!r} could not be taken in: {describe(error, self._code)}"
 
     @property
     def arrival(self) -> Usage:
@@ -234,7 +235,7 @@ class AnswerTask:
         try:
             if probe.stream in self.lost:
                 raise LookupError(self.lost[probe.stream])
-            answer = await self.method.answer(probe, seen, llm)
+            answer = await self._answer(probe, seen, llm)
             line = self.log.encode(self._prediction(probe, trial, llm, answer))
         except EngineDied:
             raise
@@ -243,6 +244,30 @@ class AnswerTask:
             line = self.log.encode(self._failure(probe, trial, llm, error))
         if not written:
             self.log.append(line)
+
+    async def _answer(self, probe: Probe, seen: Seen, llm: Handle) -> Answer:
+        """What the method answers.
+
+        Raises:
+            TypeError: that is no Answer.
+        """
+        given: object = self.method.answer(probe, seen, llm)
+        answer = await given if inspect.isawaitable(given) else given
+        if isinstance(answer, Answer) and answer is not given:
+            return answer
+        where = f"{self._code}/method.py: `answer`"
+        if answer is given:
+            raise TypeError(f"{where} is no coroutine: write `async def answer(self, probe, seen, llm)`")
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"{where} returned what it did not wait for: write `return await ...`")
+        wanted = "expected an Answer: `return Answer(text)`, or `return await self.read(...)`"
+        raise TypeError(f"{where} returned {type(answer).__name__}, {wanted}")
+
+    @property
+    def _code(self) -> str:
+        """The folder of the method's code, as it ends the path of a file."""
+        return f"methods/{self.cell.method}"
 
     def _prediction(self, probe: Probe, trial: int, llm: Handle, answer: Answer) -> Prediction:
         return Prediction(
@@ -270,7 +295,7 @@ class AnswerTask:
             retrieved=[],
             usage=llm.usage,
             context=ContextUse(),
-            error=describe(error),
+            error=describe(error, self._code),
             calls=llm.keys,
             measured=_measured(llm),
         )
@@ -367,10 +392,19 @@ def _read(rounds: BinaryIO) -> Iterator[Round]:
         yield decoder.decode(line)
 
 
-def describe(error: Exception) -> str:
-    """An exception as it stands in a result: type and message, printable whatever the message holds."""
-    text = f"{type(error).__name__}: {error}"
-    return text.encode(errors="backslashreplace").decode()[:MAX_ERROR]
+def describe(error: Exception, place: str = "") -> str:
+    """An exception as it stands in a result: type and message, printable whatever the message holds; then the last line
+    of a user's code on the way to it.
+
+    Args:
+        place: the folder of that code, as it ends the path of a file.
+    """
+    text = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
+    paths = (
+        (frame.filename.partition(f"/{place}/")[2], frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
+    )
+    own = [f" ({place}/{path}:{line})" for path, line in paths if place and path]
+    return text[: MAX_ERROR - len(own[-1])] + own[-1] if own else text[:MAX_ERROR]
 
 
 def _measured(llm: Handle) -> Measured:

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, unknown
+from upkeep.files import folders_with
+
+NO_TESTS = 5
+"""pytest's exit status where it has selected no test."""
 
 
 def new(arguments: argparse.Namespace) -> int:
@@ -49,7 +53,11 @@ def test(arguments: argparse.Namespace) -> int:
     """`./upkeep test`: pytest, with its own options."""
     # Tests of one file share what they prepare, so a file stays with one worker; the longest files come first.
     rest = arguments.rest or ["-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--no-loadscope-reorder"]
-    return subprocess.run([sys.executable, "-m", "pytest", *rest], cwd=arguments.root, check=False).returncode
+    code = subprocess.run([sys.executable, "-m", "pytest", *rest], cwd=arguments.root, check=False).returncode
+    if code == NO_TESTS and "-k" in rest[:-1]:
+        methods = folders_with(arguments.root / "methods", "method.yaml")
+        raise unknown("method", rest[rest.index("-k") + 1], methods, "no test or method of this name (`-k`)")
+    return code
 
 
 def check(arguments: argparse.Namespace) -> int:

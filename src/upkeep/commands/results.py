@@ -36,7 +36,7 @@ def judge(arguments: argparse.Namespace) -> int:
 
 
 def score(arguments: argparse.Namespace) -> int:
-    """`./upkeep score`."""
+    """`./upkeep score`; 1 where cells are there and none of them counts."""
     from upkeep.grading.scores import score_suite
 
     catalog = catalog_of(arguments)
@@ -44,8 +44,9 @@ def score(arguments: argparse.Namespace) -> int:
     tell_alike(scores)
     beside = scores.table["cell"].n_unique() - (own := scores.own["cell"].n_unique()) - ("" in scores.table["cell"])
     more = f" and {beside} beside the suite's" if beside else ""
-    print(f"{len(scores.table):,} scores of {own} cells{more}")
-    return 0
+    refused = f"; {len(scores.refused)} refused (above, each with its remedy)" if scores.refused else ""
+    print(f"{len(scores.table):,} scores of {own} cells{more}{refused}")
+    return 1 if scores.refused and not own else 0
 
 
 def report(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from upkeep import inputs
 from upkeep.catalog import Catalog
 from upkeep.contract import BOUNDARY, Baselines, CellDescription, Pair, Prediction, Record, Round, Sealed
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, unknown
 from upkeep.families import read_family
 from upkeep.files import open_regular
 from upkeep.integrity import read_record, read_sealed, verify_folder
@@ -142,8 +142,10 @@ def _check_yaml(path: Path) -> str:
     from upkeep.yaml_files import read_yaml
 
     if path.parent.name == "claims":
-        from upkeep.report.claims import check_published  # with duckdb
+        from upkeep.report.claims import check_published, claims_in  # with duckdb
+        from upkeep.report.naming import check_claims
 
+        check_claims(path.parents[1], claims_in(path))
         return f"{path.name}: {len(check_published(path))} claims; the published numbers give what each says"
     names = {"method.yaml": "method", "dataset.yaml": "dataset", "suite.yaml": "suite", "config.yaml": "config"}
     kind = names.get(path.name) or {"prompts": "prompt", "suites": "suite"}.get(path.parent.name)
@@ -174,6 +176,7 @@ def _check_yaml(path: Path) -> str:
 
 def _check_tables(path: Path) -> str:
     """A paper's tables and figures, and the published numbers that each names."""
+    from upkeep.report.naming import check_tables
     from upkeep.report.reference import read_reference  # with polars
     from upkeep.report.specs import read_paper
 
@@ -181,6 +184,7 @@ def _check_tables(path: Path) -> str:
     named = [table.file for table in paper.tables]
     named += [f"{name}.csv" for figure in paper.figures for name in figure.published]
     rows = sum(len(read_reference(path.parent / "reference" / name)) for name in dict.fromkeys(named))
+    check_tables(path.parent, paper)
     counted = f"{len(paper.tables)} tables and {len(paper.figures)} figures"
     return f"{path.name}: {counted}, with {rows:,} published numbers"
 
@@ -202,6 +206,8 @@ def _check_names(catalog: Catalog, kind: str, path: Path) -> None:
         case "dataset":
             for name in catalog.family(path.parent.name):
                 catalog.prompt_of(name)
+                if (paper := catalog.dataset(name).paper) not in (papers := [*catalog.papers, "none"]):
+                    raise unknown("paper", paper, papers, f"no papers/{paper}").at(f"{path}: paper")
                 family_of(catalog, name)
                 judgements_of(catalog, name)
         case "method":

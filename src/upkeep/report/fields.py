@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, nearest
 from upkeep.grading.judgements import WORDS
 from upkeep.grading.settings import SETTING, as_rows, option
 from upkeep.report.reference import COLUMNS
@@ -79,6 +79,7 @@ def check(names: Iterable[str], where: str) -> None:
                 f"unknown field {name!r}",
                 where=where,
                 expected=f"one of {', '.join(sorted(KNOWN))}, or {PREFIX}<key>",
+                remedy=f"did you mean {' or '.join(nearest(name, KNOWN)) or f'{PREFIX}{name}'}?",
             )
 
 
