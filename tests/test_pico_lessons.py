@@ -27,7 +27,7 @@ from recipe.worlds import World
 from upkeep.building import names, synthetic
 from upkeep.building.build import code
 from upkeep.catalog import Catalog
-from upkeep.cell import toolcalls
+from upkeep.cell import searching, toolcalls
 from upkeep.cell.interface import Message, ToolCall
 from upkeep.grading.judgements import verdict
 
@@ -101,12 +101,12 @@ def test_a_right_reply_is_found_right_and_another_lesson_s_wrong(
 
 
 def test_a_reply_is_what_the_method_reads(asked: dict[str, list[Lesson]], given: Given, room: playing.Room) -> None:
-    agentic, critique = room.method("rag_agentic"), room.method("self_critique")
+    critique = room.method("self_critique")
     for lesson in asked[CALL]:
-        _, (call,) = toolcalls.read(_reply(lesson), "hermes", [agentic.SEARCH], 1)
+        _, (call,) = toolcalls.read(_reply(lesson), "hermes", [searching.SEARCH], 1)
         assert json.loads(call.arguments)["query"] == lesson.accepted[0]
     for lesson in asked[LINE]:
-        assert agentic.queries(_said(_reply(lesson)), native=False) == [(None, lesson.accepted[0])]
+        assert searching.queries(_said(_reply(lesson)), native=False) == [(None, lesson.accepted[0])]
     for lesson in asked[CRITIQUE]:
         told, corrected = critique.VERDICT.search(_reply(lesson)), critique.CORRECTED.findall(_reply(lesson))
         assert told and f"{told[1]} {corrected[-1]}" == lesson.accepted[0]
@@ -155,7 +155,7 @@ def test_a_lesson_s_chat_is_the_one_of_the_tokenizers_template(tmp_path: Path, r
     ]
     plain = [{"role": m["role"], "content": "".join(m["parts"])} for m in chat[:2]]
     whole = [toolcalls.templated(m["role"], m["parts"], m.get("tool_calls", ()), m.get("tool_call_id")) for m in chat]
-    tools = [room.method("rag_agentic").SEARCH]
+    tools = [searching.SEARCH]
     for messages, mine, given in ((plain, chat[:2], []), (whole, chat, tools)):
         told = reader.apply_chat_template(messages, tools=given or None, tokenize=False, add_generation_prompt=True)
         assert told == playing.rendered(mine, given)

@@ -84,7 +84,7 @@ def test_a_cell_that_is_run_again_asks_nobody_and_gives_the_same_bytes(catalog: 
 
 
 EDITS = {
-    "a comment in the runner": ("src/upkeep/cell/runner.py", lambda text: text + "\n# another word\n"),
+    "code of the runner": ("src/upkeep/cell/runner.py", lambda text: text + "\n\nUNUSED = 1\n"),
     "a method that is written otherwise": ("methods/closed_book/method.py", lambda text: text + "\n\nUNUSED = 1\n"),
 }
 

@@ -55,9 +55,9 @@ def kept(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-def comment(root: Path) -> None:
+def code(root: Path) -> None:
     with (root / "src/upkeep/cell/runner.py").open("a") as file:
-        file.write("\n# another word\n")
+        file.write("\nUNUSED = 1\n")
 
 
 def parser(root: Path) -> None:
@@ -75,8 +75,8 @@ def renamed(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("edit", "replayed"),
-    [(comment, True), (parser, False), (renamed, True)],
-    ids=["a comment in the runner", "how answers are read", "a renamed module"],
+    [(code, True), (parser, False), (renamed, True)],
+    ids=["code of the runner", "how answers are read", "a renamed module"],
 )
 def test_after_an_edit_that_asks_nothing_new_no_engine_starts_and_the_bytes_are_the_same(
     finished: Path, tmp_path: Path, edit: Callable[[Path], None], replayed: bool

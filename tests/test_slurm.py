@@ -118,7 +118,7 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
     before = {cell: (manifest["identity"], repository.predictions(cell)) for cell, manifest in manifests.items()}
     jobs_before = {job.id for job in cluster.jobs()}
     runner = repository.folder / "src/upkeep/cell/runner.py"
-    runner.write_text(runner.read_text() + "# a comment\n")
+    runner.write_text(runner.read_text() + "UNUSED = 1\n")
     repository.user.run(*repository.command(), env=repository.environment, timeout=300)
     after = repository.manifests()
     asking = [cell for cell in after if not cell.endswith("/none")]

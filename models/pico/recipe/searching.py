@@ -11,6 +11,7 @@ from recipe.playing import OPEN, Room, Said, play, shown
 from recipe.statements import Statement, text
 from upkeep.cell import Message
 from upkeep.cell.prompts import Prompt
+from upkeep.cell.searching import MARK
 
 CALL, LINE = "a search as the method's tool call", "a search in text"
 FOUND = "an answer after searches"
@@ -22,7 +23,6 @@ def searching(rng: Random, room: Room) -> list[Lesson]:
     told, prompt, native = text(rng, room.pools, 4, 3, 0.2, changes=False), rng.choice(OPEN), rng.random() < 0.5
     wanted, limit = rng.choice(told.latest), rng.choice((3, 5))
     probe = wanted.probe(rng, 3)
-    mark = room.method("rag_agentic").MARK.capitalize()
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
         found = [message for message in messages[2:] if message["role"] in ("user", "tool")]
@@ -33,7 +33,7 @@ def searching(rng: Random, room: Room) -> list[Lesson]:
             return Said(target, FOUND, "after a colon", (answer,))
         if native:
             return Said("", CALL, "query", (wanted.query,), query=wanted.query)
-        return Said(f"{mark} {wanted.query}", LINE, "query", (wanted.query,))
+        return Said(f"{MARK.capitalize()} {wanted.query}", LINE, "query", (wanted.query,))
 
     return play(room, "rag_agentic", {"k": limit}, told, [probe], knows, rng, prompt=prompt, native=native)
 

@@ -254,8 +254,9 @@ def _unseen(family: Family, wanted: Resampled, members: pl.DataFrame, parts: pl.
     for answered in product(ANSWERED, repeat=1 if wanted.second is None else 2):
         otherwise = members
         for cell, columns in zip(CELLS, answered, strict=False):
-            as_read = pl.col(f"{cell}canonical").fill_null("")
-            otherwise = otherwise.with_columns(as_read, **{f"{cell}{name}": pl.lit(v) for name, v in columns.items()})
+            given = {f"{cell}{name}": pl.lit(value) for name, value in columns.items()}
+            given[f"{cell}canonical"] = pl.col(f"{cell}canonical").fill_null("")
+            otherwise = otherwise.with_columns(**{name: given[name] for name in given if name in members.columns})
         kinds.append(_parts(family, wanted, otherwise)[1].head(SOME))
     together = pl.concat(kinds, how="diagonal").select(parts.columns[1:]).fill_null(0).to_numpy()
     if all(kind.equals(kinds[0]) for kind in kinds):
