@@ -306,7 +306,7 @@ def choose(root: Path, **chosen: str) -> Catalog:
     """A copy of the repository in which a variant of `rag_dense` chooses models."""
     card = root / "methods/rag_dense/method.yaml"
     settings = yaml.safe_load(card.read_text())
-    settings["variants"] = {"k5": {"k": 5}, "own": {"k": 5, **chosen}}
+    settings |= {"settings": ["k"], "variants": {"k5": {"k": 5}, "own": {"k": 5, **chosen}}}
     card.write_text(yaml.safe_dump(settings))
     return Catalog(root)
 

@@ -275,7 +275,7 @@ def test_what_a_writer_writes_is_asked_once_for_all_readers(catalog: Catalog) ->
         (catalog.root / "models" / name / "model.yaml").write_text(card.read_text().replace("seed: 0", f"seed: {seed}"))
     method = catalog.root / "methods/memory_scaffold/method.yaml"
     settings = yaml.safe_load(method.read_text())
-    settings["variants"] = {"written": {"budget": 32, "writer": "scribe"}}
+    settings |= {"settings": ["budget"], "variants": {"written": {"budget": 32, "writer": "scribe"}}}
     method.write_text(yaml.safe_dump(settings))
     catalog = Catalog(catalog.root)
     for name in ("scribe", "other"):

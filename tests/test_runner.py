@@ -245,7 +245,7 @@ def test_environment_is_on_record(bench: Bench) -> None:
 
 
 def test_an_error_is_cut_to_what_the_contract_allows() -> None:
-    assert len(describe(ValueError("x" * 50_000))) == 10_000
+    assert len(describe(ValueError("x" * 50_000), "tests")) == 10_000
     try:
         raise ValueError("x" * 50_000)
     except ValueError as error:

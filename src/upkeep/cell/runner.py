@@ -8,7 +8,6 @@ included), so an interrupted run and an undisturbed one end with the same lines.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import random
 import time
@@ -28,6 +27,7 @@ from upkeep.cell.loading import Load, make_method, reach_embedder, reach_engine,
 from upkeep.cell.lockstep import Engine, EngineDied, Handle, lockstep
 from upkeep.cell.machine import write_environment, write_usage
 from upkeep.cell.method import Method
+from upkeep.cell.mistakes import answer_of, describe
 from upkeep.cell.remote import RemoteEngine
 from upkeep.cell.training import train
 from upkeep.contract import (
@@ -47,8 +47,6 @@ from upkeep.contract import (
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
-MAX_ERROR = 10_000
-"""Characters of an error that are kept; as in the contract."""
 # ---------------------------------------------------------------- files
 
 
@@ -235,7 +233,7 @@ class AnswerTask:
         try:
             if probe.stream in self.lost:
                 raise LookupError(self.lost[probe.stream])
-            answer = await self._answer(probe, seen, llm)
+            answer = await answer_of(self.method.answer(probe, seen, llm), self._code)
             line = self.log.encode(self._prediction(probe, trial, llm, answer))
         except EngineDied:
             raise
@@ -244,25 +242,6 @@ class AnswerTask:
             line = self.log.encode(self._failure(probe, trial, llm, error))
         if not written:
             self.log.append(line)
-
-    async def _answer(self, probe: Probe, seen: Seen, llm: Handle) -> Answer:
-        """What the method answers.
-
-        Raises:
-            TypeError: that is no Answer.
-        """
-        given: object = self.method.answer(probe, seen, llm)
-        answer = await given if inspect.isawaitable(given) else given
-        if isinstance(answer, Answer) and answer is not given:
-            return answer
-        where = f"{self._code}/method.py: `answer`"
-        if answer is given:
-            raise TypeError(f"{where} is no coroutine: write `async def answer(self, probe, seen, llm)`")
-        if inspect.iscoroutine(answer):
-            answer.close()
-            raise TypeError(f"{where} returned what it did not wait for: write `return await ...`")
-        wanted = "expected an Answer: `return Answer(text)`, or `return await self.read(...)`"
-        raise TypeError(f"{where} returned {type(answer).__name__}, {wanted}")
 
     @property
     def _code(self) -> str:
@@ -390,21 +369,6 @@ def _read(rounds: BinaryIO) -> Iterator[Round]:
     decoder = msgspec.json.Decoder(Round)
     for line in iter(rounds.readline, b""):
         yield decoder.decode(line)
-
-
-def describe(error: Exception, place: str = "") -> str:
-    """An exception as it stands in a result: type and message, printable whatever the message holds; then the last line
-    of a user's code on the way to it.
-
-    Args:
-        place: the folder of that code, as it ends the path of a file.
-    """
-    text = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
-    paths = (
-        (frame.filename.partition(f"/{place}/")[2], frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
-    )
-    own = [f" ({place}/{path}:{line})" for path, line in paths if place and path]
-    return text[: MAX_ERROR - len(own[-1])] + own[-1] if own else text[:MAX_ERROR]
 
 
 def _measured(llm: Handle) -> Measured:

@@ -13,7 +13,8 @@ import msgspec
 
 from upkeep.cell.loading import make_method
 from upkeep.cell.lockstep import Handle, lockstep
-from upkeep.cell.runner import AnswerTask, describe
+from upkeep.cell.mistakes import describe
+from upkeep.cell.runner import AnswerTask
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import Prediction, Round
 from upkeep.serving.counting.byte_tokens import ByteTokens
@@ -35,7 +36,7 @@ def count(jobs: Sequence[CountJob], methods: Path) -> list[Counts]:
             found.append(_count(job, methods))
         except Exception as error:
             traceback.print_exc()
-            found.append(Counts(lines=[], error=describe(error)))
+            found.append(Counts(lines=[], error=describe(error, f"methods/{job.cell.method}")))
     return found
 
 
