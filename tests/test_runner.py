@@ -15,7 +15,8 @@ import pytest
 from host_fakes import answer_of
 from runner_bench import ECHO, SRC, Bench, bench, documents, probes, rounds
 from upkeep.cell.loading import load_method
-from upkeep.cell.runner import describe, run
+from upkeep.cell.mistakes import describe
+from upkeep.cell.runner import run
 from upkeep.contract import (
     EngineSettings,
     Gold,
