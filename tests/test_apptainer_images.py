@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from apptainer_programs import PRELUDE
@@ -32,6 +33,7 @@ from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.files import hash_file, remove_tree
 from upkeep.images import apptainer, sif_bases, sif_files
 from upkeep.images.apptainer import CommandLine
+from upkeep.integrity import verify_folder
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
@@ -332,6 +334,7 @@ import sys
 from pathlib import Path
 from upkeep.batches import Batch
 from upkeep.catalog import Catalog
+from upkeep.integrity import verify_folder
 from upkeep.jobs import Cell
 from upkeep.building.build import build_dataset
 from upkeep.execution.batch import run_batch
@@ -367,3 +370,27 @@ def test_cells_answer_byte_for_byte_as_under_docker(
     for cell in cells:
         theirs = Layout(ordinary_user.clone / "results").cell(cell) / "predictions.jsonl"
         assert theirs.read_bytes() == (Layout(docker.results).cell(cell) / "predictions.jsonl").read_bytes(), cell
+
+
+@pytest.mark.apptainer
+def test_an_engine_that_stands_still_is_named_and_ended_and_the_cell_goes_on_with_a_new_one(
+    ordinary_user: OrdinaryUser,
+) -> None:
+    cell = Cell("oaks_babi_mini", "long_context", "default", "tiny")
+    code = RUN.replace("run_batch(catalog, batch)", "run_batch(catalog, batch, limits=Limits(engine_s=5.0))")
+    code = "from upkeep.execution.watch import Limits\n" + code
+    told = Layout(ordinary_user.clone / "results").work("cells", cell) / "predictions.jsonl"
+    command = ("python", "-c", code, str(cell))
+    stopped: list[psutil.Process] = []
+    with ordinary_user.start(*command, env={"UPKEEP_RUNTIME": "apptainer"}, stdout=subprocess.DEVNULL) as host:
+        while host.poll() is None and not stopped:
+            if told.exists() and told.read_bytes().count(b"\n") >= 20:
+                stopped = [one for one in psutil.process_iter() if "upkeep.serving" in " ".join(one.cmdline())]
+                for process in stopped:
+                    process.suspend()
+            time.sleep(0.005)
+    assert stopped and host.returncode == 0
+    assert not any(process.is_running() for process in stopped)
+    first, *_, last = verify_folder(Layout(ordinary_user.clone / "results").cell(cell)).attempts
+    assert "the engine of 'tiny' hung: no reply and no sign of work for 5 s" in str(first.reason)
+    assert last.outcome == "complete"
