@@ -118,14 +118,107 @@ def test_what_the_sources_refute_is_left_out_whatever_the_words(tmp_path: Path, 
     assert told(read(tmp_path, f"New features\n============\n\n- {entry}\n")) == set()
 
 
-def test_where_a_signature_does_not_tell_the_words_are_believed(tmp_path: Path) -> None:
-    files = {"lib/__init__.py": "def spin(*args, **kwargs): ...\n"}
-    packed(tmp_path / "packages/lib/lib-1.0.tar.gz", files)
-    packed(tmp_path / "packages/lib/lib-1.1.tar.gz", files)
+def between(folder: Path, old: str, new: str, entry: str) -> set[str]:
+    """What is found in one entry of a release whose package is one module."""
+    for version, source in (("1.0", old), ("1.1", new)):
+        packed(folder / f"packages/lib/lib-{version}.tar.gz", {"lib/__init__.py": source})
+    (folder / "notes/lib").mkdir(parents=True)
+    (folder / "notes/lib/1.1.md").write_text(f"# New features\n\n- {entry}\n")
+    given = {"notes": folder / "notes", "packages": folder / "packages"}
+    return told(imprint_code.find(sources.read(given, Faults({}, folder))).features)
+
+
+_OPEN = 'def spin(*args, **kwargs):\n    """Turn.{}"""\n    return kwargs.get("axis"){}\n'
+
+
+@pytest.mark.parametrize(
+    ("documented", "body", "is_found"),
+    [
+        ("\n\n    Parameters\n    ----------\n    speed : int\n        How fast.\n    ", "", True),
+        ("\n\n    Args:\n        speed (int): how fast.\n    ", "", True),
+        ("\n\n    :param int speed: how fast\n    ", "", True),
+        ("", " + kwargs.pop('speed', 1)", True),
+        ("", "", False),  # nothing bears it out
+        ("\n\n    Returns\n    -------\n    speed : int\n    ", "", False),
+    ],
+)
+def test_a_parameter_that_no_signature_has_is_one_if_the_source_takes_or_documents_it(
+    tmp_path: Path, documented: str, body: str, is_found: bool
+) -> None:
+    old, new = _OPEN.format("", ""), _OPEN.format(documented, body)
+    found = between(tmp_path, old, new, "`lib.spin` now accepts a `speed` argument.")
+    assert found == ({"parameter lib.spin.speed"} if is_found else set())
+
+
+_BAKE = "def {}(dough, {}=None):\n    warm = heat(dough, 200)\n    return [crust(one) for one in warm]\n"
+_WARN = "    if {0} is not None:\n        warn('{0} is deprecated')\n        {1} = {0}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "entry"),
+    [
+        (_BAKE.format("bake", "hours"), _BAKE.format("bake", "time"), "New argument `time` of `lib.bake`."),
+        (
+            _BAKE.format("bake", "hours"),
+            "@deprecated_renamed('hours', 'time')\ndef bake(time, dough): ...\n",
+            "Added `time` to `lib.bake`.",
+        ),
+        (
+            "def bake(dough, hours=1): ...\n",
+            "def bake(dough, time=2, hours=None):\n" + _WARN.format("hours", "time"),
+            "Added `time` to `lib.bake`.",
+        ),
+        (_BAKE.format("bake", "t"), _BAKE.format("roast", "t"), "Added the function `lib.roast`."),
+        (
+            _BAKE.format("bake", "t"),
+            _BAKE.format("roast", "t") + "def bake(dough, t=None):\n    'Deprecated.'\n    return roast(dough, t)\n",
+            "Added the function `lib.roast`.",
+        ),
+        ("class A: ...\n", "class A:\n    @lazyproperty\n    def size(self): ...\n", "New `size` in `lib.A`."),
+        (
+            "class A: ...\n",
+            "class once:\n    def __get__(self, of, kind): ...\nclass A:\n    @once\n    def size(self): ...\n",
+            "Added `A.size`.",
+        ),
+    ],
+    ids=["in its place", "by a decorator", "by its value", "renamed", "deprecated", "a property", "a descriptor"],
+)
+def test_what_the_sources_show_to_be_old_or_no_callable_is_left_out_though_the_notes_say_new(
+    tmp_path: Path, old: str, new: str, entry: str
+) -> None:
+    assert between(tmp_path, old, new, entry) == set()
+
+
+def test_a_class_that_moved_to_another_module_is_not_new(tmp_path: Path) -> None:
+    window = "class Window:\n    def __init__(self, alpha, beta): ...\n    def __call__(self, shape, size): ...\n"
+    for version, files in (
+        ("1.0", {"lib/__init__.py": "", "lib/old.py": window}),
+        ("1.1", {"lib/__init__.py": "", "lib/new.py": window + "    def __repr__(self): ...\n"}),
+    ):
+        packed(tmp_path / f"packages/lib/lib-{version}.tar.gz", files)
     (tmp_path / "notes/lib").mkdir(parents=True)
-    (tmp_path / "notes/lib/1.1.md").write_text("# New features\n\n- `lib.spin` now accepts a `speed` argument.\n")
+    (tmp_path / "notes/lib/1.1.md").write_text("# New features\n\n- Added a `repr` to `lib.new.Window`.\n")
     given = {"notes": tmp_path / "notes", "packages": tmp_path / "packages"}
-    assert told(imprint_code.find(sources.read(given, Faults({}, tmp_path))).features) == {"parameter lib.spin.speed"}
+    assert told(imprint_code.find(sources.read(given, Faults({}, tmp_path))).features) == set()
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("Added a `time` argument for bakers.", {"parameter lib.bake.time"}),  # only one callable got it
+        ("Added a `lid` argument to the box that we open.", {"parameter lib.open.lid"}),
+        ("Added a `lid` argument for bakers.", set()),  # of `open` or `shut`
+        ("Bakers gave us `time`.", set()),  # nothing says that this is a parameter
+        ("Added `lib.open` a bit.\n  - even `lib.knead`", {"function lib.knead"}),
+        ("`lib.knead` is new:\n  - it is fast", {"function lib.knead"}),
+    ],
+)
+def test_what_a_block_names_loosely_is_found_where_the_sources_leave_one_reading(
+    tmp_path: Path, entry: str, expected: set[str]
+) -> None:
+    old = "def bake(dough): ...\ndef open(box): ...\ndef shut(box): ...\n"
+    new = "def bake(dough, time=1): ...\ndef open(box, lid=1): ...\ndef shut(box, lid=1): ...\ndef knead(d): ...\n"
+    assert between(tmp_path, old, new, entry) == expected
 
 
 def test_a_method_of_what_an_attribute_gives_is_found(tmp_path: Path) -> None:

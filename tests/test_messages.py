@@ -125,6 +125,7 @@ def test_a_claim_whose_query_fails_is_told_by_file_line_and_id_in_one_line(root:
     ("file", "old", "new", "told"),
     [
         ("tables.yaml", "rows: [model,", "rows: [modl,", "tables.yaml: table_1: unknown field 'modl'"),
+        ("tables.yaml", "tables:", "called: [{where: {methd: a}, instead: {}}]\ntables:", "unknown field 'methd'"),
         ("tables.yaml", "metric: accuracy", "metric: acuracy", "unknown metric 'acuracy'"),
         ("tables.yaml", "dataset: oaks_babi}", "dataset: oaks_bab}", "unknown dataset 'oaks_bab'"),
         ("claims/*.yaml", "datasets: [", "datasets: [lamp, ", "unknown dataset 'lamp'"),

@@ -28,7 +28,7 @@ from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
 from . import interface, invented, judges, pairs, paths, program, questions, snippets, sources, steps, synthetic
-from .confirmed import Change
+from .change import Change
 from .features import PARAMETER, Feature
 from .findings import Findings
 from .interface import Interface

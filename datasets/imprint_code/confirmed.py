@@ -10,12 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from . import patterns
+from .change import Change
 from .definitions import Definition
 from .features import CLASS, DISTRIBUTION, FUNCTION, METHOD, PARAMETER, Feature, Kind
-from .interface import Interface
 from .notes import MARK, Block, Phrase, Token
 from .paths import ALIASES, CAMEL, DOTTED, VALUES, clean
 from .words import with_plain_names, with_title
@@ -42,46 +41,6 @@ _NAME = re.compile(r"\*{0,2}(?P<name>[a-z]\w*)(?:\s*[=:].*)?\Z")
 _CALL = re.compile(r"(?P<of>[\w.]+)\((?P<given>.+)\)\Z")
 
 
-@dataclass(frozen=True)
-class Change:
-    """Two interfaces of a library: of a release, and of the one before."""
-
-    new: Interface
-    old: Interface
-
-    @cached_property
-    def _homes(self) -> set[str]:
-        """Where what has an old path is defined."""
-        return {made.home for path, made in self.new.members.items() if path in self.old.members}
-
-    @cached_property
-    def got(self) -> set[str]:
-        """The names of all parameters that old callables got."""
-        return {name for path in self.new.members for name in self.parameters(path)}
-
-    def is_alias(self, path: str) -> bool:
-        """Whether a path is a new one of something old, or in a class that has such a path."""
-        namespace = path.rpartition(".")[0]
-        if namespace in self.new.members:
-            return self.is_alias(namespace)
-        return self.is_fresh(path) and self.new.members[path].home in self._homes
-
-    def is_fresh(self, path: str) -> bool:
-        return path in self.new.members and path not in self.old.members
-
-    def parameters(self, path: str) -> set[str]:
-        """The parameters that a callable got; none of one that is new itself."""
-        old = self.old.members.get(path)
-        return self.new.members[path].parameters - old.parameters if old is not None else set()
-
-    def is_told(self, path: str, name: str) -> bool | None:
-        """Whether a callable got a parameter; None where the sources do not say."""
-        new, old = self.new.members.get(path), self.old.members.get(path)
-        if new is None or old is None or name in old.parameters:
-            return False
-        return True if name in new.parameters else None if new.is_open else False
-
-
 def renamed(blocks: Iterable[Block]) -> set[str]:
     """The names in entries that tell of renames, or stand in a list below a bullet that does."""
     told = (one.phrase for one in blocks if any(_RENAMED.search(said.marked) for said in (one.phrase, *one.leads[-1:])))
@@ -93,7 +52,7 @@ class ConfirmedReader:
     """Reads one block.
 
     Args:
-        guessed: what the patterns find in the block; it is believed where the sources are silent.
+        guessed: what the patterns find in the block; the sources decide on it.
     """
 
     library: str
@@ -148,7 +107,7 @@ class ConfirmedReader:
 
         def mark(found: re.Match[str]) -> str:
             name = found["name"]
-            like = re.search(r"[_.]|[a-z][A-Z]|\d", name) or phrase.marked[found.end() : found.end() + 1] == "("
+            like = re.search(r"[_.]|\w[A-Z]|\d", name) or phrase.marked[found.end() : found.end() + 1] == "("
             known = name.rpartition(".")[2] in self.change.new.leaves or name in self.change.got
             if not like or not known:
                 return found[0]
@@ -230,6 +189,8 @@ class ConfirmedReader:
         elif (
             leaf in self.renamed
             or _RENAMED.search(sentence)
+            or self.change.is_alias(path)
+            or self.change.is_renamed(path)
             or self._is_port(path)
             or self._is_elsewhere(path, leaf, sentence)
         ):
@@ -281,12 +242,32 @@ class ConfirmedReader:
         if found is None or found["name"] in self._replacing:
             return
         name = found["name"]
+        spoken = False
         for phrase in (self._phrase, *self._above, *self._titles[:1]):
             owners = list(self._owners(phrase, token))
             mine = [path for path in dict.fromkeys(owners) if name in self.change.parameters(path)]
             if mine:
                 self._take(f"{mine[0]}.{name}", PARAMETER, tuple(mine))
                 return
+            spoken = spoken or bool(owners) or any(self._looks_owning(one) for one in phrase.tokens if one is not token)
+        if not spoken and (only := self._only(name)):
+            self._take(f"{only}.{name}", PARAMETER, (only,))
+
+    @staticmethod
+    def _looks_owning(token: Token) -> bool:
+        """Whether a token has the form of a class, or of something in one or in a module."""
+        name = clean(token.text)
+        return name not in VALUES and bool(CAMEL.match(name) or ("." in name and DOTTED.match(name)))
+
+    def _only(self, name: str) -> str | None:
+        """What got a parameter of a name that the block gives to nothing that it marks: what it calls by a plain word,
+        else the one callable of the release that got it."""
+        said = " ".join(phrase.marked for phrase in (self._phrase, *self._above))
+        if not re.search(patterns.PARAMETER_NOUN, said) or not _TOLD.search(said):
+            return None
+        paths = self.change.got.get(name, [])
+        paths = [path for path in paths if path.rpartition(".")[2] in re.findall(r"\w+", said)] or paths
+        return paths[0] if len({self.change.new.members[path].home for path in paths}) == 1 else None
 
     def _owners(self, phrase: Phrase, token: Token) -> Iterator[str]:
         """The old callables that a phrase names, in its order."""
@@ -297,7 +278,7 @@ class ConfirmedReader:
                     yield paths[0]
 
     def _believed(self) -> None:
-        """Parameters that the patterns find and on which the sources are silent."""
+        """Parameters that the patterns find, in what the sources say to have got them."""
         for feature in self.guessed:
             if feature.kind != PARAMETER:
                 continue
@@ -308,7 +289,7 @@ class ConfirmedReader:
             parents = parents or [
                 path for one in feature.parents for path in self._ends(".".join(one.split(".")[-2:]))[:1]
             ]
-            mine = [path for path in parents if self.change.is_told(path, name) is not False]
+            mine = [path for path in parents if name in self.change.parameters(path)]
             if mine:
                 self._take(f"{mine[0]}.{name}", PARAMETER, tuple(mine))
             else:

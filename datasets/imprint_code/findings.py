@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from . import patterns
-from .confirmed import Change, ConfirmedReader, renamed
+from .change import Change
+from .confirmed import ConfirmedReader, renamed
 from .features import PARAMETER, Feature
 from .notes import MARK, Block, Phrase, phrases
 from .paths import Names
@@ -59,6 +60,17 @@ def is_plain_part(block: Block) -> bool:
     return all(_heading(title) == "changes" for title in block.titles)
 
 
+def with_leads(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Blocks, and before those of a list the bullets that it stands in."""
+    said = {block.phrase for block in blocks}
+    for block in blocks:
+        for place, lead in enumerate(block.leads):
+            if lead not in said:
+                said.add(lead)
+                yield Block(block.titles, block.leads[:place], lead, bullet=True, pulls=block.pulls)
+        yield block
+
+
 # ---------------------------------------------------------------- reading
 
 
@@ -82,7 +94,7 @@ class Findings:
         """
         plain = not any(map(is_new_part, blocks))
         old_names = renamed(blocks) if change is not None else set()
-        for block in blocks:
+        for block in blocks if change is None else with_leads(blocks):
             new = is_new_part(block) or (plain and is_plain_part(block))
             if new or (change is not None and not is_other_part(block)):
                 self.candidates += 1

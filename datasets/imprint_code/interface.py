@@ -161,7 +161,7 @@ class _Exposed:
         if made.kind != CLASS:
             return
         whole = self._inherited(made, set())
-        made.parameters, made.is_open = whole.parameters, whole.is_open
+        made.parameters, made.successors = whole.parameters, whole.successors
         for name, member in whole.members.items():
             if name.startswith("_"):
                 continue
@@ -171,27 +171,34 @@ class _Exposed:
                     for inner, method in self._inherited(of, set()).members.items():
                         if isinstance(method, Definition) and not inner.startswith("_"):
                             self._found.members[f"{path}.{name}.{inner}"] = method
-            else:
+            elif not any(self._is_value(member, mark) for mark in member.marks):
                 self._found.members[f"{path}.{name}"] = member
 
+    def _is_value(self, method: Definition, mark: str) -> bool:
+        """Whether a decorator of the library's own makes a value of a method: it is a descriptor."""
+        parts = method.home.split(".")
+        module = next(name for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in self._modules)
+        made = self._resolve(module, mark, set())
+        return made is not None and made.kind == CLASS and "__get__" in self._inherited(made, set()).members
+
     def _inherited(self, made: Definition, seen: set[str]) -> Definition:
-        """A class with what it inherits inside the library; open where a base is another library's."""
-        whole = Definition(CLASS, made.home, set(made.parameters), made.is_open, members=dict(made.members))
+        """A class with what it inherits inside the library."""
+        whole = Definition(CLASS, made.home, dict(made.parameters), members=dict(made.members))
+        whole.source, whole.successors = made.source, dict(made.successors)
         if made.home in seen:
             return whole
         maker = made.members.get("__init__") or made.members.get("__new__")
         if isinstance(maker, Definition):
             whole.parameters |= maker.parameters
-            whole.is_open |= maker.is_open
+            whole.successors |= maker.successors
         for base in made.bases:
             name = re.sub(r"\[.*", "", base).rpartition(".")[2]
             parent = self._resolve(made.home.rpartition(".")[0], name, set())
             if parent is None or parent.kind != CLASS:
-                whole.is_open |= name not in ("object", "ABC", "Protocol", "Generic", "Exception")
                 continue
             above = self._inherited(parent, seen | {made.home})
             whole.members = {**above.members, **whole.members}
             if not isinstance(maker, Definition):
                 whole.parameters |= above.parameters
-                whole.is_open |= above.is_open
+                whole.successors |= above.successors
         return whole

@@ -19,7 +19,7 @@ from upkeep.grading import metric_families
 from upkeep.report.claims import Claim, place
 from upkeep.report.fields import check
 from upkeep.report.reference import read_reference
-from upkeep.report.specs import FIGURES, TABLES, PaperSpec
+from upkeep.report.specs import FIGURES, TABLES, FigureSpec, PaperSpec
 
 _METRIC = re.compile(r"\bmetric\s*(?:=|in\s*\()\s*((?:'[^']*'[\s,]*)+)", re.IGNORECASE)
 
@@ -31,15 +31,29 @@ def check_tables(folder: Path, paper: PaperSpec) -> None:
         UpkeepError: a field, a metric or a dataset; with the file, the table or figure, and what is nearest.
     """
     known = _known(folder)
+    for number, one in enumerate(paper.called, 1):
+        check([*one.where, *one.instead], f"{folder / TABLES}: called, {number}")
+    check([*paper.stand_in, *(paper.best or {})], f"{folder / TABLES}")
     for table in paper.tables:
         where = f"{folder / TABLES}: {table.id}"
         columns = [name for axis in table.columns for match in axis.values() for name in match]
         facts = [name for fact in table.facts for name in (*fact.match, *fact.by)]
         names = [*table.rows, *(stub.field for stub in table.stub), *columns, *facts, *table.where]
-        check(names, where)
+        check([*names, *(table.average or {}), *(name for one in table.unfilled for name in one.match)], where)
         _require(msgspec.to_builtins(table), known, where)
     for figure in paper.figures:
-        _require(msgspec.to_builtins(figure), known, f"{folder / FIGURES}: {figure.id}")
+        where = f"{folder / FIGURES}: {figure.id}"
+        check(_drawn(figure), where)
+        _require(msgspec.to_builtins(figure), known, where)
+
+
+def _drawn(figure: FigureSpec) -> Iterator[str]:
+    """The fields that a figure names."""
+    for panel in figure.panels:
+        yield from panel.match
+    for series in figure.series:
+        yield from (*series.match, *(series.at or {}))
+        yield from filter(None, (series.x, series.largest))
 
 
 def check_claims(folder: Path, claims: Iterable[Claim]) -> None:
