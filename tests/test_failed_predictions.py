@@ -65,7 +65,9 @@ def test_failed_predictions_stand_beside_every_number_and_most_of_them_are_an_ex
 
     assert f"({few[0]} failed)" in done.stdout and f"({few[1]} failed)" in done.stdout
     assert f"{few[0]} of {few[1]} predictions failed, {few[0]} of them: " in done.stderr
-    assert re.search(r"of them: TypeError: methods/\w+/method.py: `answer` returned int, expected an Answer", done.stderr)
+    assert re.search(
+        r"of them: TypeError: methods/\w+/method.py: `answer` returned int, expected an Answer", done.stderr
+    )
     assert "its numbers say nothing about the method" in done.stderr
     assert "./upkeep logs oaks_babi_mini/always/default/none" in done.stderr
     report = (root / "results/report/index.html").read_text()
