@@ -252,7 +252,7 @@ def expectations(run: Run) -> Iterator[Expectation]:
 def trained(run: Run) -> Iterator[Expectation]:
     """Of the suite `training`: what training on a dataset does to what is asked of it, and on another to what was known
     before."""
-    sft, cpt = run.after("sft.lora_tiny"), run.after("cpt.lora_tiny")
+    sft, cpt = run.after("sft.lora_tiny_brief"), run.after("cpt.lora_tiny")
     asked = pl.col("slice_level") == "uncharted", pl.col("slice_hop_number") == "1"
     taught = mean(sft.paired(TAUGHT, "closed_book", "closed_book", run).filter(*asked), "gain")
     yield Expectation(

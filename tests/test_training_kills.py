@@ -23,7 +23,7 @@ WHOLE = {"cpt", "cpt_sft"}
 
 # Everything is loaded; each training is a process of its own, forked from here.
 TRAINING = """
-import os, sys
+import os, shutil, sys, traceback
 from pathlib import Path
 
 import torch, peft, transformers
@@ -37,6 +37,7 @@ for line in sys.stdin:
     if (child := os.fork()) == 0:
         status = 1
         try:
+            shutil.rmtree(folder / "model", ignore_errors=True)  # a container begins with nothing but checkpoints
             training = given(base, folder / "model")
             if int(event):
                 die_at(int(event), training.checkpoints.folder)
@@ -44,6 +45,8 @@ for line in sys.stdin:
             course = trained(method, recipe, training, seed=3)
             (folder / "course").write_text(repr(course))
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     print("ENDED", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
