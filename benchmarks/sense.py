@@ -1,12 +1,12 @@
 """Whether the small run measures what it says: methods differ for the right reasons, at 95% confidence.
 
     ./upkeep run mini
-    python benchmarks/sense.py [--model pico]
+    python benchmarks/sense.py [--suite training] [--model pico]
 
-Reads the cells of the suite `mini`, prints each expectation with its numbers as a Markdown table, and ends with 1 where
-one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed seed; all probes of a
-question are drawn together, the questions of a story apart); of a difference between methods, over the same questions
-under both.
+Reads the cells of a suite (`mini` where none is said), prints each expectation with its numbers as a Markdown table,
+and ends with 1 where one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed
+seed; all probes of a question are drawn together, the questions of a story apart); of a difference between methods,
+over the same questions under both.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ RETRIEVING = ("evowiki_mini", "imprint_news_mini", "evolveqa_aws_mini")
 """Datasets on which `mini` runs retrieval and windows."""
 OAKS = ("oaks_babi_mini", "oaks_novel_mini")
 CHANGES = "oaks_novel_changes"
+TAUGHT, ELSEWHERE = "evowiki_mini", "oaks_babi_mini"
+"""What models of the suite `training` are trained on and asked about; and trained on, and asked about the other."""
 FINDS_MORE = 5.0
 """Percent of the questions whose evidence three documents hold and one does not: with fewer, they cannot help."""
 
@@ -143,11 +145,15 @@ class Run:
         verdicts = graded(self.catalog, cell, manifest, key).with_key(key, manifest.trials)
         return verdicts.join(self.gold(dataset), on="probe_id").join(shown, on="probe_id")
 
-    def paired(self, dataset: str, first: str, second: str) -> pl.DataFrame:
-        """Rows of `first` with `gain`: how much more it is right than `second`, in [-1, 1]."""
-        a, b = (self.graded(dataset, method) for method in (first, second))
+    def paired(self, dataset: str, first: str, second: str, other: Run | None = None) -> pl.DataFrame:
+        """Rows of `first` with `gain`: how much more it is right than `second`, of this run or another, in [-1, 1]."""
+        a, b = self.graded(dataset, first), (other or self).graded(dataset, second)
         both = a.join(b.select("probe_id", other="right"), on="probe_id")
         return both.with_columns(gain=pl.col("right").cast(float) - pl.col("other").cast(float))
+
+    def after(self, training: str) -> Run:
+        """The same of the model after a training."""
+        return Run(self.catalog, f"{self.model}+{training}")
 
     def found(self, dataset: str, method: str) -> float:
         """Percent of the probes with evidence of which all is among the retrieved documents."""
@@ -243,19 +249,48 @@ def expectations(run: Run) -> Iterator[Expectation]:
     yield Expectation(what, older.gain, older.low > 0)
 
 
+def trained(run: Run) -> Iterator[Expectation]:
+    """Of the suite `training`: what training on a dataset does to what is asked of it, and on another to what was known
+    before."""
+    sft, cpt = run.after("sft.lora_tiny_brief"), run.after("cpt.lora_tiny")
+    asked = pl.col("slice_level") == "uncharted", pl.col("slice_hop_number") == "1"
+    taught = mean(sft.paired(TAUGHT, "closed_book", "closed_book", run).filter(*asked), "gain")
+    yield Expectation(
+        f"{TAUGHT}, new facts of one hop: `sft` raises `closed_book` by at least 30 points",
+        taught.gain,
+        taught.low >= 30,
+    )
+    read = mean(cpt.paired(TAUGHT, "closed_book", "closed_book", run).filter(*asked), "gain")
+    more = mean(sft.paired(TAUGHT, "closed_book", "closed_book", cpt).filter(*asked), "gain")
+    yield Expectation(
+        f"{TAUGHT}, the same: `cpt` (which gains {read.gain}) by less than `sft`", more.gain, more.low > 0
+    )
+    shown = mean(sft.paired(TAUGHT, "oracle", "oracle", run), "gain")
+    yield Expectation(f"{TAUGHT}: `oracle` after `sft` not below `oracle`", shown.gain, shown.high >= 0)
+    lora, full = (run.after(f"sft.{recipe}_tiny@{ELSEWHERE}") for recipe in ("lora", "full"))
+    old = pl.col("slice_level") == "stable", pl.col("slice_hop_number") == "1"
+    costs = mean(lora.paired(TAUGHT, "closed_book", "closed_book", full).filter(*old), "gain")
+    what = f"{TAUGHT}, old facts of one hop: after `sft` on {ELSEWHERE} in full fewer are left than by LoRA"
+    yield Expectation(what, costs.gain, costs.low > 0)
+
+
+SUITES = {"mini": expectations, "training": trained}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=SUITES, default="mini")
     parser.add_argument("--model", default="pico")
     parser.add_argument("--root", type=Path, default=ROOT, help="a clone of the suite that has run")
     arguments = parser.parse_args()
     print("| Expectation | Found, % [95%] | Holds |\n| --- | --- | --- |")
     missing = 0
     try:
-        for one in expectations(Run(Catalog(arguments.root), arguments.model)):
+        for one in SUITES[arguments.suite](Run(Catalog(arguments.root), arguments.model)):
             missing += not one.holds
             print(f"| {one.what} | {one.found} | {'yes' if one.holds else '**no**'} |", flush=True)
     except UpkeepError as error:
-        raise SystemExit(f"{error}\n`./upkeep run mini` makes what is missing") from None
+        raise SystemExit(f"{error}\n`./upkeep run {arguments.suite}` makes what is missing") from None
     return int(missing > 0)
 
 

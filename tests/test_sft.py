@@ -12,15 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from method_fakes import PROMPTS, FakeLLM, document, load, probe
+from finetunings import FACTS, TINY, given, trained, variant
+from method_fakes import FakeLLM, document, probe
 from method_runs import card, make
-from upkeep.cell import Checkpoints, Message, Reply, Sampling, Seen, Tools, Training
+from upkeep.cell import Message, Reply, Sampling, Seen
 from upkeep.cell.adapters import merge
-from upkeep.contract import ModelSpec, Pair
-
-FACTS = {"Mira": "attic", "Zoltan": "cellar", "Anna": "harbour", "Peter": "tower", "Kofi": "garden", "Lena": "market"}
-PAIRS = [Pair(question=f"Where is {name}?", answer=place) for name, place in FACTS.items()]
-TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama", context_length=2048, trained=False)
+from upkeep.contract import ModelSpec
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +29,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def no_model(_: object) -> Any:
-    raise AssertionError("it asks no model")
-
-
-def train(base: Path, output: Path, variant: str, model: ModelSpec = TINY, seed: int = 0, **parameters: Any) -> Path:
-    tools = Tools(PROMPTS["oaks_babi"], seed=seed)
-    output.parent.mkdir(exist_ok=True)
-    checkpoints = Checkpoints(output.parent / f"{output.name}.checkpoints")
-    training = Training(model, base, [], PAIRS, output, checkpoints, no_model)
-    load("sft")(card("sft").variants[variant] | parameters, tools).train(training)
+def train(base: Path, output: Path, name: str, model: ModelSpec = TINY, seed: int = 0, **parameters: Any) -> Path:
+    trained("sft", variant("sft", name, **parameters), given(base, output, model, documents=[]), seed)
     return output
 
 
@@ -74,28 +63,26 @@ def weights(folder: Path) -> bytes:
 
 def test_a_trained_model_answers_facts_that_its_base_did_not(base: Path, tmp_path: Path) -> None:
     before = weights(base)
-    trained = train(base, tmp_path / "model", "lora_tiny")
+    made = train(base, tmp_path / "model", "lora_tiny")
     assert right_answers(base) == 0
-    assert right_answers(trained) > len(FACTS) / 2, "two layers of random weights confuse a fact now and then"
+    assert right_answers(made) > len(FACTS) / 2, "two layers of random weights confuse a fact now and then"
     assert weights(base) == before, "the base is left as it was"
 
 
-@pytest.mark.parametrize("variant", ["lora_tiny", "full"])
-def test_a_trained_model_is_one_more_plain_model(base: Path, tmp_path: Path, variant: str) -> None:
-    trained = train(base, tmp_path / "model", variant, learning_rate=1e-2, epochs=2)
-    files = {p.name for p in trained.iterdir()}
+@pytest.mark.parametrize("name", ["lora_tiny", "full"])
+def test_a_trained_model_is_one_more_plain_model(base: Path, tmp_path: Path, name: str) -> None:
+    made = train(base, tmp_path / "model", name, learning_rate=1e-2, epochs=2)
+    files = {p.name for p in made.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
     assert not any("adapter" in name for name in files), "an adapter with whole layers is merged"
-    old, new = (json.loads((f / "config.json").read_text()) for f in (base, trained))
+    old, new = (json.loads((f / "config.json").read_text()) for f in (base, made))
     assert new["architectures"] == old["architectures"]
     assert new["vocab_size"] == old["vocab_size"]
-    assert weights(trained) != weights(base)
+    assert weights(made) != weights(base)
     from transformers import AutoTokenizer
 
     chat = [{"role": "user", "content": "Where is Mira?"}]
-    assert (
-        len({AutoTokenizer.from_pretrained(f).apply_chat_template(chat, tokenize=False) for f in (base, trained)}) == 1
-    )
+    assert len({AutoTokenizer.from_pretrained(f).apply_chat_template(chat, tokenize=False) for f in (base, made)}) == 1
 
 
 def test_evowikis_own_recipe_is_the_papers_and_is_what_trains(base: Path, tmp_path: Path) -> None:
@@ -165,7 +152,7 @@ def test_the_cards_chat_template_is_trained_on_and_saved(base: Path, tmp_path: P
         "{% if add_generation_prompt %}[assistant]{% endif %}"
     )
     model = msgspec.structs.replace(TINY, chat_template=template)
-    trained = train(base, tmp_path / "model", "full", model, epochs=1)
+    made = train(base, tmp_path / "model", "full", model, epochs=1)
     from transformers import AutoTokenizer
 
-    assert AutoTokenizer.from_pretrained(trained).chat_template == template
+    assert AutoTokenizer.from_pretrained(made).chat_template == template

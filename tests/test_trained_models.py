@@ -1,10 +1,9 @@
-"""Claims about trained models that need a real one: what a kill leaves, members of a set, adapters as served."""
+"""Claims about trained models that need a real one: members of a set, adapters as served."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -30,93 +29,9 @@ from upkeep.gateway.record import Replies
 from upkeep.identity import describe
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
-from upkeep.serving.make_model import tiny_llama
 
-SRC, TESTS = Path(__file__).resolve().parents[1] / "src", Path(__file__).resolve().parent
+SRC = Path(__file__).resolve().parents[1] / "src"
 BABI, NOVEL = "oaks_babi_mini", "oaks_novel_mini"
-KILLS = 10
-
-# ---------------------------------------------------------------- killed in mid-training
-
-TRAINING = """
-import os, shutil, sys
-from pathlib import Path
-
-import torch
-from peft import LoraConfig
-from trl import SFTTrainer
-from host_fakes import die_at
-from method_fakes import PROMPTS, load
-from upkeep.cell import Pair, Tools, Training
-from upkeep.cell.training import Checkpoints
-from upkeep.contract import ModelSpec
-
-TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama", context_length=2048, trained=False)
-PAIRS = [Pair(question=f"Where is {name}?", answer=place) for name, place in
-         zip("Mira Zoltan Anna Peter Kofi Lena".split(), "attic cellar harbour tower garden market".split())]
-PARAMETERS = {"epochs": 6, "batch": 2, "device_batch": 1, "learning_rate": 1e-2, "checkpoint_minutes": 0,
-              "adapter": "lora", "lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.2}
-
-
-def train(base, folder):
-    training = Training(TINY, base, [], PAIRS, folder / "model", Checkpoints(folder / "checkpoints"), None)
-    load("sft")(PARAMETERS, Tools(PROMPTS["oaks_babi"], seed=3)).train(training)
-
-
-# Everything is loaded; each training is a process of its own, forked from here.
-base = Path(sys.argv[1])
-for line in sys.stdin:
-    folder, event = line.split()
-    if (child := os.fork()) == 0:
-        status = 1
-        try:
-            if int(event):
-                die_at(int(event), Path(folder) / "checkpoints")
-            train(base, Path(folder))
-            status = 0
-        finally:
-            os._exit(status)
-    print("ENDED", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-def test_a_training_that_is_killed_anywhere_ends_with_the_same_weights(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    base.mkdir()
-    tiny_llama(base, vocabulary=512)
-    with subprocess.Popen(
-        [sys.executable, "-c", TRAINING, base],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(SRC), str(TESTS)]), "OMP_NUM_THREADS": "1"},
-    ) as process:
-
-        def trained(folder: Path, event: int = 0) -> int:
-            assert process.stdin is not None and process.stdout is not None
-            folder.mkdir(exist_ok=True)
-            print(folder, event, file=process.stdin, flush=True)
-            while not (line := process.stdout.readline()).startswith("ENDED"):
-                assert line, "it has gone"
-            return int(line.split()[1])
-
-        assert trained(tmp_path / "whole") == 0
-        whole = (tmp_path / "whole/model/adapter_model.safetensors").read_bytes()
-        chance, folder, killed = random.Random(7), tmp_path / "killed", 0
-        while (status := trained(folder, chance.randrange(5, 600))) != 0:
-            assert status == -9
-            killed += 1
-            assert killed <= 4 * KILLS, f"it does not get on: {list((folder / 'checkpoints').iterdir())}"
-        while killed < KILLS:  # it came through: once more from the beginning, to be killed as often as is claimed
-            assert (folder / "model/adapter_model.safetensors").read_bytes() == whole
-            folder = tmp_path / f"killed after {killed}".replace(" ", "_")
-            while (status := trained(folder, chance.randrange(5, 600))) != 0:
-                assert status == -9
-                killed += 1
-        assert (folder / "model/adapter_model.safetensors").read_bytes() == whole
-        assert process.stdin is not None
-        process.stdin.close()
-
 
 # ---------------------------------------------------------------- trained, then asked
 

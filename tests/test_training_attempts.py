@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from trainings import TRAINING, built, catalog, predictions_of, with_model
 from upkeep import files, weights
 from upkeep.building.assembling import Built
 from upkeep.catalog import Catalog
+from upkeep.contract import Course
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell, traces
 from upkeep.integrity import Damaged
@@ -164,3 +166,44 @@ def test_a_set_until_no_date_and_no_share_is_refused(catalog: Catalog, until: ob
     card.write_text(yaml.safe_dump(given))
     with pytest.raises(UpkeepError, match="until"):
         Catalog(catalog.root).check_training(Training.parse("toy.half/trainer/a/none"))
+
+
+TELLS = 'open(os.path.join(cell["output"], "course.json"), "w").write(TOLD)\n'
+
+
+def tells(told: str, more: str = "") -> ScriptedRuntime:
+    return training(TRAINED_FILES, TELLS.replace("TOLD", told) + more)
+
+
+def test_how_a_training_went_stands_in_its_manifest_and_of_a_set_by_member(catalog: Catalog) -> None:
+    told = '{"steps": 3, "tokens": 40, "losses": [[1, 2.5], [3, 1.25]]}'
+    assert run_cell(catalog, TRAINING, runtime=tells(repr(told))).courses == {
+        "model": Course(steps=3, tokens=40, losses=[(1, 2.5), (3, 1.25)])
+    }
+    by_stream = replace(TRAINING, set="streams")
+    lines = 'json.dumps({"steps": len(open(cell["documents"]).readlines()), "tokens": 1})'
+    second = 'if "b_c0" in open(cell["documents"]).read(): os.kill(os.getpid(), signal.SIGKILL)'
+    with pytest.raises(UpkeepError, match="the training of 'b' failed"):
+        run_cell(catalog, by_stream, runtime=tells(lines, second))
+    courses = run_cell(catalog, by_stream, runtime=tells(lines)).courses
+    assert {name: course.steps for name, course in courses.items()} == {"a": 6, "b": 4, "c": 5}
+
+
+@pytest.mark.parametrize("told", ['"no JSON"', """'{"steps": -1, "tokens": 1}'""", """'{"steps": 1}'""", '"[" * 2**21'])
+def test_what_a_training_cannot_have_told_is_refused(catalog: Catalog, told: str) -> None:
+    with pytest.raises(UpkeepError) as caught:
+        run_cell(catalog, TRAINING, runtime=tells(told))
+    assert "course.json" in str(caught.value)
+    assert not (Layout(catalog.results).trained(TRAINING) / "manifest.json").exists()
+
+
+def test_pairs_come_in_the_order_of_their_documents(catalog: Catalog) -> None:
+    def turned(one: Built) -> Built:
+        return replace(one, pairs=one.pairs[::-1])
+
+    built(catalog, "toy", turned)
+    read = 'open(os.path.join(model, "config.json"), "w").write(open(cell["pairs"]).read())'
+    run_cell(catalog, TRAINING, runtime=training(TRAINED_FILES, read))
+    lines = (Layout(catalog.results).trained(TRAINING) / "model/config.json").read_text().splitlines()
+    documents = [json.loads(line)["document"] for line in lines]
+    assert documents == sorted(documents) and len(set(documents)) == len(documents) / 2

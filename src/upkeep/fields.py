@@ -166,7 +166,7 @@ DATASET: Fields = {
     "training": "out",
 }
 
-LATER: Mapping[str, Mapping[str, Any]] = {"DatasetCard": {"dataset_version": 1}}
+LATER: Mapping[str, Mapping[str, Any]] = {"DatasetCard": {"dataset_version": 1}, "Manifest": {"courses": {}}}
 """Record -> field that it was given when others had been hashed without it -> the value that says what was so before.
 Of that value a field is in no hash and no seal: no cell is stale, no reply is lost and no card broken for its sake. An
 entry is history: it stays as it is, whatever the field's default becomes."""

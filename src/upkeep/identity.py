@@ -56,10 +56,12 @@ EMBEDDER_CODE = ("cell/embedder.py", "serving/embedder.py", "serving/embedding.p
 """What lies between a text and its vector."""
 TRAINING_CODE = (
     "cell/adapters.py",
+    "cell/finetuning.py",
     "cell/interface.py",
     "cell/loading.py",
     "cell/method.py",
     "cell/prompts.py",
+    "cell/samples.py",
     "cell/training.py",
 )
 """What a training runs: it is not replayed, so nothing else makes a trained model stale."""

@@ -9,7 +9,7 @@ Its code is part of every cell's identity.
 from upkeep.cell.interface import LLM, Answer, Context, GeneratedToken, Message, Reply, ScoredToken, Seen, ToolCall
 from upkeep.cell.method import Method, Tools
 from upkeep.cell.training import Checkpoints, Training
-from upkeep.contract import ContextUse, Document, Gold, Pair, Probe, Retrieved, Sampling
+from upkeep.contract import ContextUse, Course, Document, Gold, Pair, Probe, Retrieved, Sampling
 
 __all__ = [
     "LLM",
@@ -17,6 +17,7 @@ __all__ = [
     "Checkpoints",
     "Context",
     "ContextUse",
+    "Course",
     "Document",
     "GeneratedToken",
     "Gold",

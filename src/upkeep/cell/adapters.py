@@ -53,6 +53,35 @@ def merge(base: Path, adapters: Sequence[Path], output: Path) -> None:
             raise ValueError(f"{adapter}: the model in {base} has no {', '.join(sorted(missing)[:3])}")
 
 
+def join(adapters: Sequence[Path], output: Path) -> None:
+    """Write one adapter that adds what several add, each of which was trained on the ones before.
+
+    Its matrices are theirs, side by side, with B scaled, so its rank is the sum of theirs and its scale 1.
+
+    Args:
+        output: a folder that is not there. What lies beside weights and settings is that of the last.
+
+    Raises:
+        ValueError: an adapter is of another kind, or two of them adapt other layers.
+    """
+    given = [_read(adapter) for adapter in adapters]
+    if lost := {name for one in given for name in given[0].keys() ^ one.keys()}:
+        raise ValueError(f"{adapters[-1]}: adapts other layers than {adapters[0]}: {min(lost)}")
+    shutil.copytree(adapters[-1], output)
+    if len(adapters) == 1:
+        return
+    tensors = {}
+    for name in given[0]:
+        layer = PREFIX + name.removesuffix(".weight")
+        parts = [one[name] for one in given]
+        tensors[f"{layer}.lora_A.weight"] = torch.cat([a for a, _, _ in parts])
+        tensors[f"{layer}.lora_B.weight"] = torch.cat([(scale * b.float()).to(b.dtype) for _, b, scale in parts], dim=1)
+    save_file(tensors, output / TENSORS, {"format": "pt"})
+    whole = sum(rank(adapter) for adapter in adapters)
+    config = _raw_config(adapters[-1]) | {"r": whole, "lora_alpha": whole, "use_rslora": False}
+    (output / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
 def rank(adapter: Path) -> int:
     """The rank of a LoRA adapter.
 

@@ -19,7 +19,7 @@ from upkeep.cell.door import Door
 from upkeep.cell.interface import LLM, Answer, Context, Embedder, Seen
 from upkeep.cell.prompts import Prompt, fit
 from upkeep.cell.training import Training
-from upkeep.contract import ContextUse, Document, Probe, Retrieved
+from upkeep.contract import ContextUse, Course, Document, Probe, Retrieved
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,9 @@ class Method:
     async def close(self) -> None:
         """End what the method started. Called once, when the last round is done."""
 
-    def train(self, training: Training) -> None:
-        """Write a new model to `training.output`, made of the one in `training.weights`.
+    def train(self, training: Training) -> Course | None:
+        """Write a new model to `training.output`, made of the one in `training.weights`; tell how it went, where that
+        is known.
 
         A kill or the end of a job's time may come at any moment: the method then begins anew in another container, with
         the latest of its `training.checkpoints`.

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from upkeep.cell.interface import LLM
-from upkeep.contract import CellDescription, Document, ModelSpec, Pair, Record
+from upkeep.contract import CellDescription, Course, Document, ModelSpec, Pair, Record
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         """`folder` is made where it is missing."""
-        self._folder = folder
+        self.folder = folder
         folder.mkdir(exist_ok=True)
         self._writing = folder / ".writing"
         shutil.rmtree(self._writing, ignore_errors=True)
@@ -40,7 +40,7 @@ class Checkpoints:
     @property
     def latest(self) -> Path | None:
         """The folder of the latest one that is whole; None where training begins."""
-        found = sorted(path for path in self._folder.iterdir() if path != self._writing)
+        found = sorted(path for path in self.folder.iterdir() if path != self._writing)
         return found[-1] if found else None
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
@@ -52,15 +52,15 @@ class Checkpoints:
         Raises:
             ValueError: it does not grow.
         """
-        before, name = sorted(self._folder.iterdir()), f"step-{step:012d}"
+        before, name = sorted(self.folder.iterdir()), f"step-{step:012d}"
         if before and before[-1].name >= name:
             raise ValueError(f"checkpoint {name} after {before[-1].name}")
         self._writing.mkdir()
         write(self._writing)
         for path in [*self._writing.rglob("*"), self._writing]:
             _to_disk(path)
-        self._writing.rename(self._folder / name)
-        _to_disk(self._folder)
+        self._writing.rename(self.folder / name)
+        _to_disk(self.folder)
         for old in before:
             shutil.rmtree(old)
 
@@ -84,7 +84,8 @@ class Training:
     documents: Sequence[Document]
     """In order of stream and position; none where the method's `supervision` has no C."""
     pairs: Sequence[Pair]
-    """Each with its document's id, where it was made of one; none where the `supervision` has no Q."""
+    """In the order of the documents that they were made of, of which each has the id; last, those that name none. None
+    where the `supervision` has no Q."""
     output: Path
     """Where the new model goes, a folder that is not there: a whole one in the transformers format, or an adapter in
     that of PEFT, which is served with the model that it was trained on."""
@@ -96,11 +97,11 @@ class Training:
 class Trains(Protocol):
     """What is needed of a method."""
 
-    def train(self, training: Training) -> None: ...
+    def train(self, training: Training) -> Course | None: ...
 
 
 def train(cell: CellDescription, method: Trains, ask: Ask) -> None:
-    """Have a method make a new model in `<output>/model`.
+    """Have a method make a new model in `<output>/model`; what it tells of its course is `<output>/course.json`.
 
     Raises:
         ValueError: the cell names no base model or nothing to train on.
@@ -115,7 +116,7 @@ def train(cell: CellDescription, method: Trains, ask: Ask) -> None:
 
             merge(weights, [Path(adapter) for adapter in cell.adapters], Path(scratch))
             weights = Path(scratch)
-        method.train(
+        course = method.train(
             Training(
                 spec=cell.model_spec,
                 weights=weights,
@@ -126,6 +127,8 @@ def train(cell: CellDescription, method: Trains, ask: Ask) -> None:
                 ask=ask,
             )
         )
+    if course is not None:
+        (output / "course.json").write_bytes(msgspec.json.encode(course))
 
 
 def _read(path: str, kind: type[R]) -> list[R]:

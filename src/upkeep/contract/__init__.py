@@ -39,7 +39,7 @@ from upkeep.contract.datasets import (
     TrainingSet,
 )
 from upkeep.contract.judges import SLOTS, Judgement, Meaning, Pattern, Rubric
-from upkeep.contract.manifests import Attempt, Environment, Fact, Job, Manifest, Reported, Served, Spent
+from upkeep.contract.manifests import Attempt, Course, Environment, Fact, Job, Manifest, Reported, Served, Spent
 from upkeep.contract.methods import MethodCard, Sees, Supervision
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
 from upkeep.contract.predictions import (
@@ -73,6 +73,7 @@ __all__ = [
     "Config",
     "ContextUse",
     "Count",
+    "Course",
     "DatasetCard",
     "DatasetFamily",
     "DatasetFields",

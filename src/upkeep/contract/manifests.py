@@ -31,6 +31,17 @@ class Spent(Record, frozen=True, kw_only=True):
     """Tokens of the model calls that were made as documents arrived: they are no single prediction's."""
 
 
+class Course(Record, frozen=True, kw_only=True):
+    """`course.json`: how a training went, as its method tells it."""
+
+    steps: Count
+    """Of the optimizer."""
+    tokens: Count
+    """That were read, in all epochs together."""
+    losses: Annotated[list[tuple[Count, float]], Meta(max_length=1000)] = []
+    """The mean loss up to each of some steps, from the one before on."""
+
+
 class Job(Record, frozen=True, kw_only=True):
     """The batch system's job that a cell ran in."""
 
@@ -119,6 +130,8 @@ class Manifest(Sealed, frozen=True, kw_only=True):
     usage: Usage
     measured: dict[str, float]
     """Sums over the cell: cached prompt tokens, computed prompt tokens, seconds."""
+    courses: dict[str, Course] = {}
+    """Of a training: how it went, where its method tells it; of a set by member, else under `model`."""
     files: dict[str, Fingerprint]
     """Each published file, by name."""
 

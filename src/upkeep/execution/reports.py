@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from upkeep.contract import Record, Reported, Spent
+from upkeep.contract import Course, Record, Reported, Spent
 from upkeep.files import open_regular
 from upkeep.lines import Refused, decode
 
@@ -23,6 +23,16 @@ def of_engine(output: Path) -> Reported | None:
     """
     path = output / "engine.json"
     return _read(path, Reported, 1 << 20) if os.path.lexists(path) else None
+
+
+def of_course(output: Path) -> Course | None:
+    """`course.json` of a training's folder: how it went; None where its method has not told it.
+
+    Raises:
+        UpkeepError: as `of_engine`.
+    """
+    path = output / "course.json"
+    return _read(path, Course, 1 << 20) if os.path.lexists(path) else None
 
 
 def spent(work: Path) -> dict[str, float]:

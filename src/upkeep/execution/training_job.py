@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Manifest, Record
+from upkeep.contract import Course, Manifest, Record
 from upkeep.errors import UpkeepError
-from upkeep.execution import publish
+from upkeep.execution import publish, reports
 from upkeep.execution.job import DOCUMENTS, PAIRS, Runtime, SupervisedJob
 from upkeep.execution.share import SharedEngines, inputs_of
 from upkeep.execution.trained_on import Member, members
@@ -44,6 +44,8 @@ class TrainingJob(SupervisedJob):
         super().__init__(catalog, job, shared, ask)
         self.made = self.work / "made"
         """Models that are done, by member."""
+        self.courses = self.work / "courses"
+        """How their trainings went."""
 
     @property
     def traces(self) -> list[Path]:
@@ -67,7 +69,9 @@ class TrainingJob(SupervisedJob):
             for member in self.members:
                 if not (self.made / (member.name or "model")).is_dir():
                     self._train(member)
-        draft = self._draft()
+        told = sorted(self.courses.glob("*")) if self.courses.is_dir() else []
+        courses = {path.name: msgspec.json.decode(path.read_bytes(), type=Course) for path in told}
+        draft = self._draft(courses=courses)
         self.report.end("publishing")
         source = self.made / "model" if self.members[0].name == "" else self.made
         names = [member.name for member in self.members if member.name]
@@ -93,10 +97,14 @@ class TrainingJob(SupervisedJob):
         finally:
             self._reached()
         publish.require_model(self._output / "model")
+        name = member.name or "model"
+        if (course := reports.of_course(self._output)) is not None:
+            self.courses.mkdir(exist_ok=True)
+            write_atomically(self.courses / name, msgspec.json.encode(course))
         # First, for the next member is to begin at its own beginning, whenever this process is killed.
         remove(self._output / CHECKPOINTS)
         self.made.mkdir(exist_ok=True)
-        (self._output / "model").rename(self.made / (member.name or "model"))
+        (self._output / "model").rename(self.made / name)
 
     def _given(self, member: Member) -> Path:
         """The folder with what a container trains on: what the method's `supervision` names."""
@@ -105,7 +113,10 @@ class TrainingJob(SupervisedJob):
         folder.mkdir(mode=0o755)
         given = supervision_of(self.card, self.job.variant)
         _write(folder / DOCUMENTS, member.documents if "C" in given else ())
-        _write(folder / PAIRS, member.pairs if "Q" in given else ())
+        place = {document.id: n for n, document in enumerate(member.documents)}
+        # In the order of their documents, and of each as they were; last, those that name none.
+        pairs = sorted(member.pairs, key=lambda pair: place.get(pair.document or "", len(place)))
+        _write(folder / PAIRS, pairs if "Q" in given else ())
         return folder
 
     def _hand_on(self, old: Path) -> None:
