@@ -64,12 +64,12 @@ def test_no_method_but_one_that_trains_has_an_engine_or_an_embedder_in_its_image
     assert not [name for name in held if name.startswith(heavy) or "minilm" in name]
 
 
-def test_a_method_that_trains_has_what_it_trains_with() -> None:
-    assert TRAINING == ["sft"]
+@pytest.mark.parametrize("method", TRAINING)
+def test_a_method_that_trains_has_what_it_trains_with(method: str) -> None:
     for model, engine in (("tiny", "transformers"), ("qwen3-4b", "vllm-gpu")):
-        assert CATALOG.below("sft", model) == engine
-        held = pinned(*environments.requirement_locks(CATALOG, "sft", engine))
-        assert held >= {"torch", "transformers", "peft", "trl"}
+        assert CATALOG.below(method, model) == engine
+        held = pinned(*environments.requirement_locks(CATALOG, method, engine))
+        assert held >= {"torch", "transformers", "peft"}
 
 
 def test_embedders_have_one_version_of_what_computes_vectors_on_cpus_and_gpus() -> None:
@@ -104,7 +104,8 @@ def test_packages_of_both_cpu_engines_have_one_version() -> None:
 @pytest.mark.parametrize(
     ("method", "engine"),
     [(method, "base") for method in OTHERS if (ROOT / "methods" / method / "requirements.in").exists()]
-    + [("sft", "transformers"), (None, "embedder-cpu"), (None, "embedder-gpu")],
+    + [(method, "transformers") for method in TRAINING]
+    + [(None, "embedder-cpu"), (None, "embedder-gpu")],
 )
 def test_a_lock_that_adds_to_others_leaves_out_what_they_have(method: str | None, engine: str) -> None:
     below, adds = environments.requirement_locks(CATALOG, method, engine)
@@ -276,7 +277,8 @@ def test_editing_the_host_makes_no_new_image(repository: Path) -> None:
 def test_a_new_version_in_an_engines_lock_reaches_all_that_is_built_on_it(repository: Path) -> None:
     before = tags(repository)
     append(repository / "containers" / "transformers" / "requirements.lock", f"zzz==1 --hash=sha256:{SHA}\n")
-    built = {"packages-transformers", "None-transformers", "None-embedder-cpu", "sft-transformers"}
+    built = {"packages-transformers", "None-transformers", "None-embedder-cpu"}
+    built.update(f"{method}-transformers" for method in TRAINING)
     assert changed(before, tags(repository)) == built
 
 

@@ -39,14 +39,14 @@ KILLS = 10
 # ---------------------------------------------------------------- killed in mid-training
 
 TRAINING = """
-import os, shutil, sys
+import asyncio, os, shutil, sys
 from pathlib import Path
 
 import torch
-from peft import LoraConfig
+import peft.tuners.cartridge.utils
 from trl import SFTTrainer
 from host_fakes import die_at
-from method_fakes import PROMPTS, load
+from method_fakes import PROMPTS, FakeLLM, document, load
 from upkeep.cell import Pair, Tools, Training
 from upkeep.cell.training import Checkpoints
 from upkeep.contract import ModelSpec
@@ -54,17 +54,22 @@ from upkeep.contract import ModelSpec
 TINY = ModelSpec(label="tiny", summary="", source="rule", location="tiny_llama", context_length=2048, trained=False)
 PAIRS = [Pair(question=f"Where is {name}?", answer=place) for name, place in
          zip("Mira Zoltan Anna Peter Kofi Lena".split(), "attic cellar harbour tower garden market".split())]
-PARAMETERS = {"epochs": 6, "batch": 2, "device_batch": 1, "learning_rate": 1e-2, "checkpoint_minutes": 0,
-              "adapter": "lora", "lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.2}
+COMMON = {"epochs": 6, "batch": 2, "device_batch": 1, "learning_rate": 1e-2, "checkpoint_minutes": 0}
+PARAMETERS = {
+    "sft": {"adapter": "lora", "lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.2},
+    "cartridges": {"prefix": 16, "piece": 64, "studies": 0, "completion": 16, "top": 20},
+}
 
 
 def train(base, folder):
-    training = Training(TINY, base, [], PAIRS, folder / "model", Checkpoints(folder / "checkpoints"), None)
-    load("sft")(PARAMETERS, Tools(PROMPTS["oaks_babi"], seed=3)).train(training)
+    ask = lambda study: asyncio.run(study(FakeLLM(TINY.context_length)))
+    training = Training(TINY, base, [document(n) for n in range(2)], PAIRS, folder / "model",
+                        Checkpoints(folder / "checkpoints"), ask)
+    load(method)(COMMON | PARAMETERS[method], Tools(PROMPTS["oaks_babi"], seed=3)).train(training)
 
 
 # Everything is loaded; each training is a process of its own, forked from here.
-base = Path(sys.argv[1])
+base, method = Path(sys.argv[1]), sys.argv[2]
 for line in sys.stdin:
     folder, event = line.split()
     if (child := os.fork()) == 0:
@@ -80,12 +85,13 @@ for line in sys.stdin:
 """
 
 
-def test_a_training_that_is_killed_anywhere_ends_with_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["sft", "cartridges"])
+def test_a_training_that_is_killed_anywhere_ends_with_the_same_weights(tmp_path: Path, method: str) -> None:
     base = tmp_path / "base"
     base.mkdir()
     tiny_llama(base, vocabulary=512)
     with subprocess.Popen(
-        [sys.executable, "-c", TRAINING, base],
+        [sys.executable, "-c", TRAINING, base, method],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

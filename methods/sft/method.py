@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from upkeep.cell import Checkpoints, Context, Method, Pair, Probe, Training
+from upkeep.cell import Context, Method, Pair, Probe, Training
+from upkeep.cell.training import keeping
 from upkeep.contract import ModelSpec
 
 
@@ -81,7 +78,7 @@ class Sft(Method):
                 train_dataset=Dataset(rows, fingerprint="pairs"),
                 processing_class=tokenizer,
                 peft_config=lora or None,
-                callbacks=[_keeping(training.checkpoints, 60 * p["checkpoint_minutes"])],
+                callbacks=[keeping(training.checkpoints, p["checkpoint_minutes"])],
             )
             trainer.train(resume_from_checkpoint=str(latest) if (latest := training.checkpoints.latest) else None)
         trained, output = trainer.model, training.output
@@ -106,26 +103,3 @@ class Sft(Method):
             "completion": [{"role": "assistant", "content": prompt.target(pair.answer)}],
             "chat_template_kwargs": model.template_options,
         }
-
-
-def _keeping(checkpoints: Checkpoints, every_s: float) -> Any:
-    """Keeps a checkpoint of the trainer's after the step in which so much time has gone since the last one."""
-    from transformers import TrainerCallback
-
-    class Keeping(TrainerCallback):  # type: ignore[misc]
-        kept = time.monotonic()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            control.should_save = time.monotonic() - self.kept >= every_s
-
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            checkpoints.save(state.global_step, lambda folder: _move(made, folder))
-            self.kept = time.monotonic()
-
-    return Keeping()
-
-
-def _move(made: Path, folder: Path) -> None:
-    shutil.copytree(made, folder, dirs_exist_ok=True)
-    shutil.rmtree(made)
