@@ -1,19 +1,19 @@
 """Whether the small run measures what it says: methods differ for the right reasons, at 95% confidence.
 
     ./upkeep run mini
-    python benchmarks/sense.py [--model pico]
+    python benchmarks/sense.py [--model pico] [--suite caches]
 
-Reads the cells of the suite `mini`, prints each expectation with its numbers as a Markdown table, and ends with 1 where
-one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed seed; all probes of a
-question are drawn together, the questions of a story apart); of a difference between methods, over the same questions
-under both.
+Reads the cells of the suite `mini`, or of another that has expectations, prints each expectation with its numbers as
+a Markdown table, and ends with 1 where one does not hold. Intervals are of means over questions (10,000 bootstrap
+resamples with a fixed seed; all probes of a question are drawn together, the questions of a story apart); of a
+difference between methods, over the same questions under both.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,6 +46,8 @@ RETRIEVING = ("evowiki_mini", "imprint_news_mini", "evolveqa_aws_mini")
 """Datasets on which `mini` runs retrieval and windows."""
 OAKS = ("oaks_babi_mini", "oaks_novel_mini")
 CHANGES = "oaks_novel_changes"
+STUDIED = "imprint_personal_mini"
+"""What the suite `caches` trains prefixes on, one for each persona."""
 FINDS_MORE = 5.0
 """Percent of the questions whose evidence three documents hold and one does not: with fewer, they cannot help."""
 
@@ -128,8 +130,9 @@ class Run:
         """A row a probe: right, outdated, slices, what `_gold` says, and documents dropped at the model's limit."""
         name, _, variant = method.partition("/")
         cell = Cell(dataset, name, variant or "default", self.model)
-        layout, key = Layout(self.catalog.results), read_key(self.catalog, dataset)
+        layout = Layout(self.catalog.results)
         manifest = verify_folder(layout.cell(cell))
+        key = read_key(self.catalog, dataset).after(manifest.cutoff)
         lines = (layout.cell(cell) / "predictions.jsonl").read_bytes().splitlines()
         decoded = [msgspec.json.decode(line, type=Prediction) for line in lines]
         shown = pl.DataFrame(
@@ -145,9 +148,7 @@ class Run:
 
     def paired(self, dataset: str, first: str, second: str) -> pl.DataFrame:
         """Rows of `first` with `gain`: how much more it is right than `second`, in [-1, 1]."""
-        a, b = (self.graded(dataset, method) for method in (first, second))
-        both = a.join(b.select("probe_id", other="right"), on="probe_id")
-        return both.with_columns(gain=pl.col("right").cast(float) - pl.col("other").cast(float))
+        return gains(self.graded(dataset, first), self.graded(dataset, second))
 
     def found(self, dataset: str, method: str) -> float:
         """Percent of the probes with evidence of which all is among the retrieved documents."""
@@ -168,6 +169,12 @@ class Run:
             .join(probes, on="probe_id")
         )
         return frozenset(latest.filter(pl.col("at") <= pl.col("position") - window)["probe_id"])
+
+
+def gains(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """Graded rows of the first with `gain`: how much more it is right than the second, in [-1, 1]."""
+    both = first.join(second.select("probe_id", other="right"), on="probe_id")
+    return both.with_columns(gain=pl.col("right").cast(float) - pl.col("other").cast(float))
 
 
 def pooled(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
@@ -243,19 +250,32 @@ def expectations(run: Run) -> Iterator[Expectation]:
     yield Expectation(what, older.gain, older.low > 0)
 
 
+def of_caches(run: Run) -> Iterator[Expectation]:
+    """Those of the suite `caches`, in the order of the table."""
+    trained = Run(run.catalog, f"{run.model}+cartridges.tiny@{STUDIED}.per_persona")
+    gain = mean(gains(trained.graded(STUDIED, "closed_book"), run.graded(STUDIED, "closed_book")), "gain")
+    yield Expectation(f"{STUDIED}: a cartridge above `closed_book`", gain.gain, gain.low > 0)
+    left = mean(gains(run.graded(STUDIED, "oracle"), trained.graded(STUDIED, "closed_book")), "gain")
+    yield Expectation(f"{STUDIED}: `oracle` above a cartridge", left.gain, left.low > 0)
+
+
+SUITES: dict[str, Callable[[Run], Iterator[Expectation]]] = {"mini": expectations, "caches": of_caches}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=SUITES, default="mini")
     parser.add_argument("--model", default="pico")
     parser.add_argument("--root", type=Path, default=ROOT, help="a clone of the suite that has run")
     arguments = parser.parse_args()
     print("| Expectation | Found, % [95%] | Holds |\n| --- | --- | --- |")
     missing = 0
     try:
-        for one in expectations(Run(Catalog(arguments.root), arguments.model)):
+        for one in SUITES[arguments.suite](Run(Catalog(arguments.root), arguments.model)):
             missing += not one.holds
             print(f"| {one.what} | {one.found} | {'yes' if one.holds else '**no**'} |", flush=True)
     except UpkeepError as error:
-        raise SystemExit(f"{error}\n`./upkeep run mini` makes what is missing") from None
+        raise SystemExit(f"{error}\n`./upkeep run {arguments.suite}` makes what is missing") from None
     return int(missing > 0)
 
 
