@@ -1,7 +1,7 @@
 """Whether the small run measures what it says: methods differ for the right reasons, at 95% confidence.
 
     ./upkeep run mini
-    python benchmarks/sense.py [--suite training] [--model pico]
+    python benchmarks/sense.py [--suite training|caches] [--model pico]
 
 Reads the cells of a suite (`mini` where none is said), prints each expectation with its numbers as a Markdown table,
 and ends with 1 where one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,8 @@ OAKS = ("oaks_babi_mini", "oaks_novel_mini")
 CHANGES = "oaks_novel_changes"
 TAUGHT, ELSEWHERE = "evowiki_mini", "oaks_babi_mini"
 """What models of the suite `training` are trained on and asked about; and trained on, and asked about the other."""
+STUDIED = "imprint_personal_mini"
+"""What the suite `caches` trains prefixes on, one for each persona."""
 FINDS_MORE = 5.0
 """Percent of the questions whose evidence three documents hold and one does not: with fewer, they cannot help."""
 
@@ -130,8 +132,9 @@ class Run:
         """A row a probe: right, outdated, slices, what `_gold` says, and documents dropped at the model's limit."""
         name, _, variant = method.partition("/")
         cell = Cell(dataset, name, variant or "default", self.model)
-        layout, key = Layout(self.catalog.results), read_key(self.catalog, dataset)
+        layout = Layout(self.catalog.results)
         manifest = verify_folder(layout.cell(cell))
+        key = read_key(self.catalog, dataset).after(manifest.cutoff)
         lines = (layout.cell(cell) / "predictions.jsonl").read_bytes().splitlines()
         decoded = [msgspec.json.decode(line, type=Prediction) for line in lines]
         shown = pl.DataFrame(
@@ -274,7 +277,20 @@ def trained(run: Run) -> Iterator[Expectation]:
     yield Expectation(what, costs.gain, costs.low > 0)
 
 
-SUITES = {"mini": expectations, "training": trained}
+def of_caches(run: Run) -> Iterator[Expectation]:
+    """Those of the suite `caches`, in the order of the table."""
+    held = run.after(f"cartridges.tiny@{STUDIED}.per_persona")
+    gain = mean(held.paired(STUDIED, "closed_book", "closed_book", run), "gain")
+    yield Expectation(f"{STUDIED}: a cartridge above `closed_book`", gain.gain, gain.low > 0)
+    left = mean(run.paired(STUDIED, "oracle", "closed_book", held), "gain")
+    yield Expectation(f"{STUDIED}: `oracle` above a cartridge", left.gain, left.low > 0)
+
+
+SUITES: dict[str, Callable[[Run], Iterator[Expectation]]] = {
+    "mini": expectations,
+    "training": trained,
+    "caches": of_caches,
+}
 
 
 def main() -> int:

@@ -246,6 +246,17 @@ def test_methods_that_do_not_differ_are_seen_not_to(finished: Path, tmp_path: Pa
     assert len(above) == 7 and all(row[1:] == ["+0.0 [+0.0, +0.0]", "**no**"] for row in above)
 
 
+@pytest.mark.parametrize(("like", "holds"), [("oracle/default", ["yes", "**no**"]), ("closed_book", ["**no**", "yes"])])
+def test_a_prefix_is_seen_to_be_as_good_as_it_is(finished: Path, tmp_path: Path, like: str, holds: list[str]) -> None:
+    shutil.copytree(finished, root := tmp_path / "root")
+    catalog = Catalog(root)
+    for cell in catalog.cells(catalog.suite("caches")):
+        if "+" in cell.model:
+            answer(root, cell, like)
+    status, found = start("sense", "--suite", "caches", "--root", root)
+    assert status == 1 and [row[-1] for row in found] == holds
+
+
 def test_a_plan_is_within_a_fifth_of_what_a_model_that_follows_its_orders_is_asked(tmp_path: Path) -> None:
     cells = ["a_mem/default", "hipporag2/k2", "memagent/budget64", "rag_agentic/k3", "chunked_summary/budget128_q"]
     status, rows = start("costs", "--results", tmp_path, "--cells", *cells)

@@ -17,6 +17,14 @@ REFUSED = {
     ),
     "oaks_babi_mini/closed_book/default/minilm": ("'minilm' embeds texts", "./upkeep list models"),
     "oaks_babi_mini/closed_book/default/none": ("'closed_book' asks a model", "./upkeep list models"),
+    "oaks_babi_mini/closed_book/default/tiny-vllm+cartridges.tiny": (
+        "'cartridges' makes a prefix, which the transformers engine alone serves",
+        "models/README.md",
+    ),
+    "oaks_babi_mini/closed_book/default/pico+cartridges.tiny+sft.lora_tiny": (
+        "nothing is trained on a prefix",
+        "train before the prefix is made",
+    ),
     "oaks_babi_mini/null/default/pico": ("'null' calls no model", "./upkeep cell oaks_babi_mini/null/default/none"),
 }
 

@@ -25,7 +25,7 @@ from upkeep.report.waiting import PENDING_SCHEMA
 
 PAPERS = {paper: read_paper(ROOT / "papers" / paper) for paper in ("evolveqa", "imprintbench")}
 TABLES = [(paper, spec.id) for paper, read in PAPERS.items() for spec in read.tables]
-TRAINED = {"cpt", "sft", "mixed_ft", "sdft"}
+TRAINED = {"cpt", "sft", "mixed_ft", "sdft", "cartridges"}
 
 
 def spec_of(paper: str, name: str) -> TableSpec:

@@ -18,15 +18,15 @@ from upkeep.serving.make_model import tiny_llama
 
 SRC, TESTS = Path(__file__).resolve().parents[1] / "src", Path(__file__).resolve().parent
 KILLS = 10
-WHOLE = {"cpt", "cpt_sft"}
-"""Methods that are tried with all weights trained, too: one of one stage, and one of two."""
+WHOLE = {"cpt", "cpt_sft", "sdft"}
+"""Methods that are tried with all weights trained, too: one of one stage, one of two, and one that answers itself."""
 
 # Everything is loaded; each training is a process of its own, forked from here.
 TRAINING = """
 import os, shutil, sys, traceback
 from pathlib import Path
 
-import torch, peft, transformers
+import torch, peft, transformers, peft.tuners.cartridge.utils, trl.experimental.sdft
 from finetunings import LORA, SMALL, given, trained
 from host_fakes import die_at
 

@@ -4,8 +4,6 @@ new model; other methods ask it."""
 from __future__ import annotations
 
 import random
-import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -13,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from upkeep.cell import Checkpoints, Context, Method, Pair, Probe, Training
+from upkeep.cell import Context, Method, Pair, Probe, Training
 from upkeep.cell.interface import quoted
+from upkeep.cell.training import keeping
 
 Chat = list[dict[str, str]]
 
@@ -97,7 +96,7 @@ class Sdft(Method):
             max_completion_length=p["completion_tokens"],
             num_generations=1,
             temperature=1.0,
-            generation_kwargs={"remove_invalid_values": True},  # the loss is to tell, see `_keeping`
+            generation_kwargs={"remove_invalid_values": True},  # the weights are to tell, see `_finite`
             chat_template_kwargs=model.template_options,
             teacher_model_kind="base",
             distillation_mode="topk_logits",
@@ -119,7 +118,7 @@ class Sdft(Method):
             train_dataset=list(islice(_rounds(examples, self.tools.seed), steps * batch)),
             processing_class=tokenizer,
             peft_config=lora or None,
-            callbacks=[_keeping(training.checkpoints, 60 * p["checkpoint_minutes"])],
+            callbacks=[_finite(), keeping(training.checkpoints, p["checkpoint_minutes"])],
         )
 
     def _examples(self, training: Training, tokenizer: Any) -> list[dict[str, Chat]]:
@@ -194,30 +193,16 @@ def _trainer() -> Any:
     return Trainer
 
 
-def _keeping(checkpoints: Checkpoints, every_s: float) -> Any:
-    """Keeps a checkpoint of the trainer's after the step in which so much time has gone since the last one, and ends a
-    training that has failed before it is kept."""
+def _finite() -> Any:
+    """Ends a training that has failed before it is kept."""
     from transformers import TrainerCallback
 
-    class Keeping(TrainerCallback):  # type: ignore[misc]
-        kept = time.monotonic()
-
+    class Finite(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
             if not all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
                 raise FloatingPointError(
                     f"step {state.global_step} made weights that are no numbers, for its loss was none or too large; "
                     f"expected: finite ones. Choose a variant with a learning rate below {args.learning_rate:g}"
                 )
-            control.should_save = time.monotonic() - self.kept >= every_s
 
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            checkpoints.save(state.global_step, lambda folder: _move(made, folder))
-            self.kept = time.monotonic()
-
-    return Keeping()
-
-
-def _move(made: Path, folder: Path) -> None:
-    shutil.copytree(made, folder, dirs_exist_ok=True)
-    shutil.rmtree(made)
+    return Finite()

@@ -265,6 +265,8 @@ class Catalog:
             raise UpkeepError(f"method {training.method!r} trains no model", remedy=f"./upkeep cell {training}")
         self.training_set(training)
         self._check(Cell(training.dataset, training.method, training.variant, training.model))
+        below = [self.method(one.method) for one in self.trainings_of(training)]
+        method_cards.check_prefix(training, self.method(training.method), below, self.spec)
 
     def training_set(self, training: Training) -> TrainingSet:
         """What of its dataset a model is trained on.

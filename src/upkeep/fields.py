@@ -138,6 +138,7 @@ METHOD: Fields = {
     "measures": "out",
     "trains": "content",
     "asks": "content",
+    "prefix": "out",
     "streams": "in",
     "resources": "content",
 }

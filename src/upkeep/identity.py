@@ -56,6 +56,7 @@ EMBEDDER_CODE = ("cell/embedder.py", "serving/embedder.py", "serving/embedding.p
 """What lies between a text and its vector."""
 TRAINING_CODE = (
     "cell/adapters.py",
+    "cell/budget.py",
     "cell/finetuning.py",
     "cell/interface.py",
     "cell/loading.py",

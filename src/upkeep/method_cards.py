@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec, Sees, Supervision
 from upkeep.errors import UpkeepError, unknown
-from upkeep.jobs import Cell
+from upkeep.jobs import Cell, Training, untrained
 
 MODELS = frozenset({"writer", "embedder", "embedder_gpu"})
 """The models that a variant chooses, by role."""
@@ -87,6 +87,8 @@ def check_method(path: Path, card: MethodCard) -> None:
         raise UpkeepError(
             "`asks` is for methods that train; all others may ask their model", where=path, remedy="remove it"
         )
+    if card.prefix and not card.trains:
+        raise UpkeepError("`prefix` is for methods that train", where=path, remedy="remove it")
     if card.command and path.with_name("method.py").exists():
         raise UpkeepError(
             "two methods in one folder", where=path, expected="`command` or `method.py`", remedy="remove one of them"
@@ -111,6 +113,31 @@ def answers_nothing(cell: Cell) -> UpkeepError:
         found=str(cell),
         remedy=f"./upkeep cell {trained}, or another method there",
     )
+
+
+def check_prefix(
+    training: Training, card: MethodCard, below: Iterable[MethodCard], spec: Callable[[str], ModelSpec]
+) -> None:
+    """Refuse a prefix that no engine would serve, and a training on one.
+
+    Args:
+        below: the methods that trained its base.
+        spec: gives a model's card.
+    """
+    if any(one.prefix for one in below):
+        raise UpkeepError(
+            "nothing is trained on a prefix",
+            expected="a base without one",
+            found=training.model,
+            remedy="train before the prefix is made, or another model",
+        )
+    if card.prefix and (engine := spec(training.model).engine) != "transformers":
+        raise UpkeepError(
+            f"method {training.method!r} makes a prefix, which the transformers engine alone serves",
+            expected="a model whose card says `engine: transformers`",
+            found=f"{untrained(training.model)}, with `engine: {engine}`",
+            remedy="name a preset of it that says so, or add one to its card (models/README.md)",
+        )
 
 
 def check_none(cell: Cell) -> None:

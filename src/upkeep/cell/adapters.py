@@ -93,7 +93,7 @@ def rank(adapter: Path) -> int:
 
 def is_prefix(adapter: Path) -> bool:
     """Whether it is trained keys and values, which stand before every prompt."""
-    return bool(_raw_config(adapter).get("peft_type") == "PREFIX_TUNING")
+    return _raw_config(adapter).get("peft_type") in ("PREFIX_TUNING", "CARTRIDGE")
 
 
 def prefix(adapter: Path) -> torch.Tensor:

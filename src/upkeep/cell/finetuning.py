@@ -23,7 +23,6 @@ import errno
 import math
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ import msgspec
 
 from upkeep.cell.method import Tools
 from upkeep.cell.samples import Material, Recipe, Sample
-from upkeep.cell.training import Checkpoints, Training
+from upkeep.cell.training import Checkpoints, Training, keeping
 from upkeep.contract import Course
 
 POINTS = 200
@@ -119,7 +118,7 @@ class _Run:
             train_dataset=[sample.row() for sample in samples],
             data_collator=DataCollatorForSeq2Seq(self.tokenizer),
             processing_class=self.tokenizer,
-            callbacks=[_keeping(self.training.checkpoints, self.scratch, self.recipe)],
+            callbacks=[_watching(self.training.checkpoints, self.recipe), self._keeping()],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
@@ -135,6 +134,16 @@ class _Run:
         losses = thinned([(one["step"], one["loss"]) for one in trainer.state.log_history if "loss" in one], POINTS)
         read = self.recipe["epochs"] * sum(len(sample.tokens) for sample in samples)
         return Course(steps=trainer.state.global_step, tokens=read, losses=losses)
+
+    def _keeping(self) -> Any:
+        made = self.scratch / MADE
+
+        def put(written: Path, folder: Path) -> None:
+            written.rename(folder / TRAINER)
+            _link(made, folder / MADE)
+
+        before = sum(course.steps for course in _courses(made))
+        return keeping(self.training.checkpoints, self.recipe["checkpoint_minutes"], put, before)
 
     @property
     def _lora(self) -> bool:
@@ -220,20 +229,11 @@ def shares(batch: int, device_batch: int, devices: int = 1) -> tuple[int, int]:
 # ---------------------------------------------------------------- what is kept
 
 
-def _keeping(checkpoints: Checkpoints, scratch: Path, recipe: Recipe) -> Any:
-    """Keeps a checkpoint after the step in which so much time has gone since the last one, and ends a training whose
-    loss is no number before it could be kept."""
+def _watching(checkpoints: Checkpoints, recipe: Recipe) -> Any:
+    """Ends a training whose loss is no number before it could be kept."""
     from transformers import TrainerCallback
 
-    every_s = 60 * recipe["checkpoint_minutes"]
-    before = sum(course.steps for course in _courses(scratch / MADE))
-
-    class Keeping(TrainerCallback):  # type: ignore[misc]
-        kept = time.monotonic()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            control.should_save = time.monotonic() - self.kept >= every_s
-
+    class Watching(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
             wrong = [name for name in ("loss", "grad_norm") if not math.isfinite(logs.get(name, 0.0))]
             if wrong:
@@ -242,17 +242,7 @@ def _keeping(checkpoints: Checkpoints, scratch: Path, recipe: Recipe) -> Any:
                     f"({_told(checkpoints)}). Choose a lower `learning_rate` than {recipe['learning_rate']}"
                 )
 
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-
-            def write(folder: Path) -> None:
-                made.rename(folder / TRAINER)
-                _link(scratch / MADE, folder / MADE)
-
-            checkpoints.save(before + state.global_step, write)
-            self.kept = time.monotonic()
-
-    return Keeping()
+    return Watching()
 
 
 @contextmanager

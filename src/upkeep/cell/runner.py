@@ -285,7 +285,10 @@ def _handle(
 ) -> Handle:
     if isinstance(engine, Endpoint):
         return EndpointHandle(None, spec, cell.seed, key, trial, endpoint=engine)
-    return Handle(engine, spec, cell.seed, key, trial)
+    handle = Handle(engine, spec, cell.seed, key, trial)
+    if engine is not None:
+        handle.context_length = engine.context_length  # less than the model's, where a prefix takes some
+    return handle
 
 
 class _Views:

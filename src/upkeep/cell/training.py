@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -71,6 +72,36 @@ def _to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def move(made: Path, folder: Path) -> None:
+    """Put what is in one folder into another that is there."""
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    shutil.rmtree(made)
+
+
+def keeping(checkpoints: Checkpoints, minutes: float, put: Callable[[Path, Path], None] = move, before: int = 0) -> Any:
+    """A callback of transformers' trainers: keeps a checkpoint of theirs after the step in which so much time has gone
+    since the last one.
+
+    Args:
+        put: moves what the trainer has written into the folder that is kept.
+        before: steps of trainers that went before.
+    """
+    from transformers import TrainerCallback
+
+    class Keeping(TrainerCallback):  # type: ignore[misc]
+        kept = time.monotonic()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_save = time.monotonic() - self.kept >= 60 * minutes
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            checkpoints.save(before + state.global_step, lambda folder: put(made, folder))
+            self.kept = time.monotonic()
+
+    return Keeping()
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Whether it makes a model of another one, in place of answering."""
     asks: bool = False
     """Whether a training asks the model that it starts from, before it trains."""
+    prefix: bool = False
+    """Whether a training makes a prefix, which the transformers engine alone serves and nothing is trained on."""
     streams: Positive = 1
     """Streams that are fed side by side at least, where there are so many: more than one for a method that asks a model
     about documents one after the other, which would keep an engine waiting."""

@@ -165,16 +165,19 @@ class Estimate:
         return plan, unknown
 
     def _training(self, job: Job, actual: Amounts | None) -> JobPlan:
-        """A training asks nothing; how long it takes is known from an earlier one alone."""
+        """How long a training takes, and what it asks before, is known from an earlier one alone."""
         (which,) = _spent(self.catalog.spec(job.model))
         hours = getattr(actual, which) if actual else None
+        unknown = ["hours of training: it has not been run here yet"] if hours is None else []
+        if self.catalog.method(job.method).asks:
+            unknown.append(f"requests: what it asks {job.model} before it trains is not counted")
         return JobPlan(
             job=str(job),
             kind="training",
             model=job.model,
             plan=msgspec.structs.replace(NONE, **{which: hours}),
             counted="" if hours is None else "as the last time",
-            unknown=["hours of training: it has not been run here yet"] if hours is None else [],
+            unknown=unknown,
             actual=actual,
         )
 
