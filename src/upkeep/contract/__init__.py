@@ -39,7 +39,18 @@ from upkeep.contract.datasets import (
     TrainingSet,
 )
 from upkeep.contract.judges import SLOTS, Judgement, Meaning, Pattern, Rubric
-from upkeep.contract.manifests import Attempt, Environment, Fact, Job, Manifest, Reported, Served, Spent
+from upkeep.contract.manifests import (
+    Attempt,
+    Checkout,
+    Environment,
+    Fact,
+    Job,
+    Manifest,
+    Reported,
+    Sample,
+    Served,
+    Spent,
+)
 from upkeep.contract.methods import MethodCard, Sees, Supervision
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
 from upkeep.contract.predictions import (
@@ -69,6 +80,7 @@ __all__ = [
     "Baselines",
     "CellChoice",
     "CellDescription",
+    "Checkout",
     "Cluster",
     "Config",
     "ContextUse",
@@ -119,6 +131,7 @@ __all__ = [
     "Round",
     "Rubric",
     "Rules",
+    "Sample",
     "Sampling",
     "Sealed",
     "Seconds",
