@@ -35,5 +35,4 @@ localrules:
 rule all:
     default_target: True
     input:
-        suite.manifests,
-        suite.report,
+        suite.wanted,

@@ -18,6 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+LONG = ("batch", "image", "judge", "train")
+"""Those of which one may take longer than all that has ended so far."""
 SHOWN = ("batch", "train", "image", "dataset", "weights", "score", "report")
 """The rules that do work, in the words of the suite. Each batch of cells is a rule, `batch NAME`."""
 
@@ -32,6 +34,10 @@ class LogHandler(LogHandlerBase):
         self.running: set[int] = set()
         self.failed: set[int] = set()
         self.done = self.total = 0
+        self.waiting: Counter[str] = Counter()
+        """Jobs that have not ended, by kind."""
+        self.took: dict[str, list[float]] = {}
+        """Seconds of those that have, by kind."""
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -78,6 +84,7 @@ class LogHandler(LogHandlerBase):
         jobs = Counter[str]()
         for rule, number in stats.items():
             jobs[rule.partition(" ")[0]] += int(number)
+        self.waiting = Counter({kind: number for kind, number in jobs.items() if kind not in ("all", "total")})
         counts = ", ".join(f"{jobs[rule]} {rule}" for rule in SHOWN if jobs[rule])
         if self.total > 0 and not self.common_settings.dryrun:
             self.console.print(f"to do: {counts}", highlight=False, soft_wrap=True)
@@ -98,8 +105,10 @@ class LogHandler(LogHandlerBase):
         if self.jobs.get(job) == "all":
             return
         self.done += 1
+        seconds = time.monotonic() - self.started.get(job, self.begin)
+        self.waiting -= Counter([self._kind(job)])
+        self.took.setdefault(self._kind(job), []).append(seconds)
         if not self.console.is_terminal:
-            seconds = time.monotonic() - self.started.get(job, self.begin)
             self.console.print(
                 f"[{self.done}/{self.total}] {self.jobs.get(job, '?')}  {seconds:.0f} s{self._left()}",
                 markup=False,
@@ -117,12 +126,29 @@ class LogHandler(LogHandlerBase):
             self.console.print(_tail(Path(str(log).split(" (")[0])), markup=False, highlight=False, soft_wrap=True)
         self._draw()
 
+    def _kind(self, job: int) -> str:
+        return self.jobs.get(job, "?").partition(" ")[0]
+
     def _left(self) -> str:
-        """Time left, from the mean time of the jobs so far."""
+        """Time left, from the mean time of the jobs of each kind so far: a dataset takes seconds and a batch of cells
+        minutes. Of a kind of which none has ended nobody knows; then it is a lower bound."""
         if not 0 < self.done < self.total:
             return ""
-        seconds = (time.monotonic() - self.begin) / self.done * (self.total - self.done)
-        return f"  about {seconds / 60:.0f} min left" if seconds > 90 else f"  about {seconds:.0f} s left"
+        moment = time.monotonic()
+        running = {job: moment - self.started.get(job, moment) for job in self.running}
+        ended = [seconds for took in self.took.values() for seconds in took]
+        work, least = 0.0, False
+        for kind, number in self.waiting.items():
+            so_far = [seconds for job, seconds in running.items() if self._kind(job) == kind]
+            if took := self.took.get(kind):
+                mean = sum(took) / len(took)
+            else:
+                mean, least = max([sum(ended) / len(ended), *so_far]), least or kind in LONG
+            work += number * mean - sum(min(seconds, mean) for seconds in so_far)
+        side_by_side = (sum(ended) + sum(running.values())) / max(1e-9, moment - self.begin)
+        seconds = work / max(1.0, side_by_side)
+        told = f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left"
+        return f"  {'more than' if least else 'about'} {told}"
 
     def _draw(self) -> None:
         if self.task is None:

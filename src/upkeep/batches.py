@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from upkeep import identity
 from upkeep.catalog import Catalog
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, nearest
 from upkeep.jobs import Cell
 from upkeep.needs import gpus_of
+from upkeep.samples import cells as cells_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,12 @@ def find(catalog: Catalog, name: str) -> Batch:
         UpkeepError: there is none.
     """
     suite = catalog.config.suite
-    known = {batch.name: batch for batch in batches(catalog, catalog.cells(catalog.suite(suite)))}
+    known = {batch.name: batch for batch in batches(catalog, cells_of(catalog, catalog.suite(suite)))}
     if name not in known:
+        close = nearest(name, known)
         raise UpkeepError(
-            f"no batch {name!r} in the suite {suite!r}", expected=f"one of {', '.join(sorted(known))[:2000]}"
+            f"no batch {name!r} in the suite {suite!r}",
+            expected=f"one of {', '.join(sorted(known))[:2000]}",
+            remedy=f"did you mean {' or '.join(close)}?" if close else f"./upkeep run {suite} runs all of them",
         )
     return known[name]

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from upkeep.commands import datasets, developing, jobs, questions, results, suite
-from upkeep.errors import UpkeepError
+from upkeep.commands import comparing, datasets, developing, jobs, keeping, questions, results, suite
+from upkeep.errors import UpkeepError, Usage
+from upkeep.exit_status import INTERRUPTED, USAGE, WRONG
 from upkeep.files import refusal
 from upkeep.machine.lifeline import followed
 
@@ -21,6 +22,9 @@ from upkeep.machine.lifeline import followed
 def main() -> None:
     """Run one command; what the user can put right is printed without a traceback."""
     parser = _parser(os.environ.get("UPKEEP_ROOT", "."))
+    if not _words(sys.argv[1:]):
+        parser.print_help()
+        sys.exit()
     arguments, rest = parser.parse_known_args()
     if arguments.run is developing.test:
         arguments.rest = rest
@@ -31,18 +35,33 @@ def main() -> None:
             code = arguments.run(arguments)
     except UpkeepError as error:
         print(f"upkeep: {error}", file=sys.stderr)
-        code = 1
+        code = USAGE if isinstance(error, Usage) else WRONG
     except KeyboardInterrupt:
         print("upkeep: interrupted; what is done is kept, the same command continues", file=sys.stderr)
-        code = 130
+        code = INTERRUPTED
     except BrokenPipeError:
         code = 0
     except OSError as error:
         if (told := refusal(error, arguments.root.resolve())) is None:
             raise
         print(f"upkeep: {told}", file=sys.stderr)
-        code = 1
+        code = WRONG
     sys.exit(code)
+
+
+def _words(given: list[str]) -> list[str]:
+    """What is on a command line beside the repository, which the bootstrap names."""
+    return given[2:] if given[:1] == ["--root"] else given
+
+
+class _Version(argparse.Action):
+    """Prints the version, with the commit of the clone that is meant."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> NoReturn:
+        from upkeep.machine.checkout import version
+
+        print(version(namespace.root.resolve()))
+        sys.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,15 +72,19 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**given, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            word, known = wrong[1], re.findall(r"[\w-]+", wrong[2])
+        if wrong := re.search(r"argument (.*?): invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            word, known = wrong[2], re.findall(r"[\w-]+", wrong[3])
+            message = f"unknown {'word' if wrong[1] == 'what' else wrong[1].lower()} {word!r}"
+            listed = "\n  expected: one of " + ", ".join(known)
         else:
-            wrong = re.search(r"unrecognized arguments: (-[^\s=]*)", message)
+            wrong, listed = re.search(r"unrecognized arguments: (-[^\s=]*)", message), ""
             word, known = wrong[1] if wrong else "", [name for name in self._option_string_actions if wrong]
         # What belongs to another command comes first: `describe` is `dataset describe`.
         close = [f"{name} {word}" for name, words in self._words() if word in words]
-        close = close or difflib.get_close_matches(word, known)
-        super().error(f"{message}\n  remedy:   did you mean {' or '.join(close)}?" if close else message)
+        close = close or difflib.get_close_matches(word, known, cutoff=0.7 if word.startswith("-") else 0.6)
+        # One that is near is told first, and all of them only where there is none.
+        remedy = f"did you mean {' or '.join(close)}?" if close else f"./{self.prog} --help says what it takes"
+        super().error(f"{message}{'' if close else listed}\n  remedy:   {remedy}")
 
     def _words(self) -> Iterator[tuple[str, Collection[str]]]:
         """The commands, with the words that each of them takes."""
@@ -77,6 +100,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
         prog="upkeep", description="Do language models keep up with changing knowledge? Every baseline of five papers."
     )
     parser.add_argument("--root", type=Path, default=Path(root), help=argparse.SUPPRESS)
+    parser.add_argument("--version", action=_Version, nargs=0, help="the version and the commit")
     parser.add_argument("--config", type=Path, help="your own configuration file, over config/config.yaml")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -88,7 +112,11 @@ def _parser(root: str) -> argparse.ArgumentParser:
     run = command("run", suite.run, "run a suite: set-up, cells, scores, tables, report")
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     run.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
-    run.add_argument("-n", "--dry-run", action="store_true", help="say what would be run")
+    run.add_argument("-n", "--dry-run", action="store_true", help="say which cells would be run")
+    run.add_argument("--table", metavar="TABLE", help="those cells alone that a table shows: `table_4`, `oaks/table_4`")
+    run.add_argument(
+        "--method", metavar="METHOD", help="the cells of one method alone, also of one that the suite has not; paired"
+    )
 
     refresh = command(
         "refresh", suite.refresh, "bring stale cells up to date by the replies on record, without any model"
@@ -118,7 +146,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     plan.add_argument("--gpu", help="a GPU of config/gpus.yaml, in place of the one that it assumes")
     plan.add_argument("--output-tokens", type=_count, metavar="N", help="tokens of a reply, without its reasoning")
     plan.add_argument("--thinking-tokens", type=_count, metavar="N", help="tokens of reasoning, for models that think")
-    plan.add_argument("--json", type=Path, metavar="FILE", help="write the plan to a file, for programs")
+    plan.add_argument("--json", type=Path, metavar="FILE", help="write the plan to a file, for programs; `-`: print it")
 
     doctor = command(
         "doctor", questions.doctor, "what this machine has, what each missing thing rules out, and the remedy"
@@ -145,11 +173,48 @@ def _parser(root: str) -> argparse.ArgumentParser:
     show = command(
         "show", questions.show, "a prediction in reading order: question, prompts, replies, answer key, verdict"
     )
-    show.add_argument("cell")
+    show.add_argument("cell", help="DATASET/METHOD/VARIANT/MODEL, or the folder of one")
     show.add_argument("probe", nargs="?", help="a probe, or a question for all its probes; default: all of the cell")
     show.add_argument("--trial", type=int, metavar="N", help="from 0 on; of one prediction the default is 0")
     show.add_argument("--wrong", action="store_true", help="of a listing, what is not right")
     show.add_argument("--full", action="store_true", help="everything, however long")
+
+    diff = command(
+        "diff",
+        comparing.diff,
+        "what differs between two cells, suites or results folders: by how much, by chance or not, and why",
+    )
+    diff.add_argument("first", metavar="A", help="DATASET/METHOD/VARIANT/MODEL, a suite, or a folder of either")
+    diff.add_argument("second", metavar="B")
+    diff.add_argument("--rows", type=_count, metavar="N", help="so many probes of two cells; default: 5")
+    diff.add_argument("--json", action="store_true", help="print all of it for programs")
+
+    explain = command(
+        "explain",
+        comparing.explain,
+        "a place of a published table: our number there, and the cell, command and data behind",
+    )
+    explain.add_argument("table", help="`table_4`, or `oaks/table_4` where several papers have one")
+    explain.add_argument("row", nargs="?", help="words of it, or its number; default: all of the table")
+    explain.add_argument("column", nargs="?", help="words of it, or its number; default: all of the row")
+    explain.add_argument("--suite", help="whose scores are meant; default: `suite` in config/config.yaml")
+    explain.add_argument("--json", action="store_true", help="print it for programs")
+
+    prune = command(
+        "prune",
+        keeping.prune,
+        "what could be removed to make room, and, with --delete, its removal: what is unused alone",
+    )
+    prune.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(keeping.KINDS)}; default: all")
+    prune.add_argument("--older-than", type=_count, metavar="DAYS", help="what was made so many days ago or earlier")
+    prune.add_argument("--used", action="store_true", help="also what is in use, which is made again when it is wanted")
+    prune.add_argument("--delete", action="store_true", help="remove it; without, nothing is changed")
+    prune.add_argument("--json", action="store_true", help="print it for programs")
+
+    export = command("export", keeping.export, "scores and predictions of a suite, for other programs")
+    export.add_argument("folder", type=Path, help="a new one")
+    export.add_argument("--as", dest="form", choices=keeping.FORMS, default="csv", help="default: csv")
+    export.add_argument("--suite", help="default: `suite` in config/config.yaml")
 
     command("test", developing.test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
@@ -220,6 +285,16 @@ def _parser(root: str) -> argparse.ArgumentParser:
     report.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
 
     for one in (run, cell):
+        sampled = one.add_mutually_exclusive_group()
+        sampled.add_argument(
+            "--limit",
+            type=_count,
+            metavar="N",
+            help="ask so many questions of each dataset; results apart, in no table",
+        )
+        sampled.add_argument(
+            "--probe", dest="only", metavar="ID", help="ask this probe alone, or this question at all its positions"
+        )
         one.add_argument(
             "--fresh", action="store_true", help="ask the models everything again, and say how many answers differ"
         )
@@ -250,7 +325,14 @@ def _parser(root: str) -> argparse.ArgumentParser:
         "list", questions.listing, "what there is: methods, models, datasets, prompts, suites, or the cells of a suite"
     )
     listing.add_argument("what", choices=["methods", "models", "datasets", "papers", "prompts", "suites", "cells"])
-    listing.add_argument("suite", nargs="?")
+    listing.add_argument("suite", nargs="?", help="`cells`: whose; default: `suite` in config/config.yaml")
+    listing.add_argument("--json", action="store_true", help="print it for programs")
+
+    completion = command(
+        "completion", developing.completion, 'what completes its words: eval "$(./upkeep completion bash)"'
+    )
+    completion.add_argument("shell", choices=["bash", "zsh"])
+    completion.set_defaults(whole=parser)
 
     command("schema", developing.schema, "write schema/*.schema.json anew from the records of the library")
     return parser
@@ -258,9 +340,9 @@ def _parser(root: str) -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     """A number from 1 on, for the parser."""
-    if (number := int(text)) < 1:
-        raise ValueError
-    return number
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1; found {text!r}")
+    return int(text)
 
 
 def _cores(text: str) -> str:

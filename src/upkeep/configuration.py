@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import msgspec
 
 from upkeep.contract import Config
 from upkeep.errors import UpkeepError
+from upkeep.layout import SAMPLES
 from upkeep.yaml_files import convert, load, mended, read_yaml
 
 
@@ -26,16 +28,49 @@ def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str])
         config = msgspec.structs.replace(config, **_given(own))
     overrides = {
         name: value
-        for name in ("suite", "model", "judge", "runtime", "base_image", "results", "cache", "fresh", "verify")
+        for name in (
+            "suite",
+            "model",
+            "judge",
+            "runtime",
+            "base_image",
+            "results",
+            "cache",
+            "fresh",
+            "verify",
+            "limit",
+            "probe",
+        )
         if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
     }
     try:
-        return msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False)
+        return _apart(msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False))
     except msgspec.ValidationError as error:
         name = str(error).rpartition("`$.")[2].rstrip("`")
         told = f"UPKEEP_{name.upper()} in the environment" if name in overrides else "the configuration"
         given = chosen.get(name, overrides.get(name))
         raise UpkeepError(str(error), where=told, found=given, remedy=mended(str(error), Config)) from None
+
+
+def _apart(config: Config) -> Config:
+    """A sample's results lie in a folder of their own.
+
+    Raises:
+        UpkeepError: both kinds of samples are asked for.
+    """
+    if config.limit is None and config.probe is None:
+        return config
+    if config.limit is not None and config.probe is not None:
+        raise UpkeepError(
+            "a sample is so many questions, or one probe",
+            expected="`--limit N` or `--probe ID`",
+            found="both",
+            remedy="leave one of them out",
+        )
+    name = (
+        f"limit{config.limit}" if config.probe is None else f"probe-{re.sub(r'[^A-Za-z0-9._@+-]', '_', config.probe)}"
+    )
+    return msgspec.structs.replace(config, results=f"{config.results}/{SAMPLES}/{name[:100]}")
 
 
 def _given(path: Path) -> dict[str, object]:

@@ -45,7 +45,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class UpkeepError(Exception):
     """Something is wrong that the user can mend: says where, what was expected, what was found, what to do next.
 
-    The command line prints it without a traceback and exits with 1.
+    The command line prints it without a traceback (`exit_status`).
     """
 
     def __init__(
@@ -74,6 +74,10 @@ class UpkeepError(Exception):
         return UpkeepError(
             self.problem, where=where, expected=self.expected, found=self.found, remedy=self.remedy, kind=self.kind
         )
+
+
+class Usage(UpkeepError):
+    """The command line is none: a word is missing, or two do not go together. Nothing was done."""
 
 
 LISTED = ("dataset", "method", "model", "paper", "prompt", "suite")

@@ -117,6 +117,8 @@ CONFIG: Fields = {
     "fresh": "out",
     "verify": "out",
     "proxy": "out",
+    "limit": "content",
+    "probe": "content",
 }
 METHOD: Fields = {
     "label": "out",
@@ -167,7 +169,10 @@ DATASET: Fields = {
     "training": "out",
 }
 
-LATER: Mapping[str, Mapping[str, Any]] = {"DatasetCard": {"dataset_version": 1}, "Manifest": {"courses": {}}}
+LATER: Mapping[str, Mapping[str, Any]] = {
+    "DatasetCard": {"dataset_version": 1},
+    "Manifest": {"courses": {}, "sample": None, "checkout": None},
+}
 """Record -> field that it was given when others had been hashed without it -> the value that says what was so before.
 Of that value a field is in no hash and no seal: no cell is stale, no reply is lost and no card broken for its sake. An
 entry is history: it stays as it is, whatever the field's default becomes."""

@@ -20,6 +20,7 @@ from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, pla
 from upkeep.files import digest
 from upkeep.jobs import Cell, Job, Training
 from upkeep.method_cards import sees_of, supervision_of
+from upkeep.samples import of_config
 from upkeep.sources import listing, meaning, once, tree, wordless
 
 METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract")
@@ -196,6 +197,7 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     for role, model in catalog.asked(job).items():
         if role != "reader":
             parts[f"{role}_weights"] = weights.find(catalog, model, job.dataset)[1].sha256
+    parts |= _sampled(catalog, job)
     if isinstance(job, Cell):  # a model is trained again where what it is trained on has changed
         parts |= _version(card.dataset_version)
     return digest(parts), parts
@@ -241,6 +243,12 @@ def _trained_on(catalog: Catalog, job: Job) -> dict[str, str]:
     return {} if chosen == TrainingSet() else {"training_set": plain(hashed(chosen))}
 
 
+def _sampled(catalog: Catalog, job: Job) -> dict[str, str]:
+    """The part of an identity that says which questions a cell is asked; of one that is asked all there is none."""
+    sample = of_config(catalog.config)
+    return {} if sample is None or not isinstance(job, Cell) else {"sample": plain(hashed(sample))}
+
+
 def plan_identity(catalog: Catalog, cell: Cell) -> str:
     """What determines a cell's answers, as far as it is known before anything is built."""
     return digest(_planned(catalog, cell))
@@ -253,7 +261,7 @@ def plan_training(catalog: Catalog, training: Training) -> str:
 
 def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
     description = describe(catalog, job, chunk_tokens=1)
-    parts = {**_told(description), **_code(catalog, job), **_trained_on(catalog, job)}
+    parts = {**_told(description), **_code(catalog, job), **_trained_on(catalog, job), **_sampled(catalog, job)}
     parts["dataset_content"] = plan_dataset(catalog, job.dataset)
     if description.model_spec is not None:
         parts["weights"] = _plan_model(catalog, job.model, job.dataset)

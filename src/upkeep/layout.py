@@ -7,14 +7,27 @@ from pathlib import Path
 
 from upkeep.jobs import Cell, Training
 
+SAMPLES = "samples"
+"""The folder of results of which cells were asked a sample alone (`upkeep.samples`)."""
+_OWN = frozenset({"batches", "cells", "engines", "judged", "scores"})
+"""Of jobs and their plans, those that a sample has for itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     results: Path
 
+    @property
+    def shared(self) -> Path:
+        """What a sample has in common with the whole: datasets, images, weights, trained models, replies, the lock."""
+        return self.results.parents[1] if self.results.parent.name == SAMPLES else self.results
+
+    def _of(self, kind: str) -> Path:
+        return self.results if kind.partition("/")[0] in _OWN else self.shared
+
     def dataset(self, name: str) -> Path:
         """Folder of documents.parquet, probes.parquet, gold.parquet, card.json."""
-        return self.results / "datasets" / name
+        return self.shared / "datasets" / name
 
     def baselines(self, name: str) -> Path:
         """What answers without a model and without reading score on a dataset."""
@@ -22,31 +35,31 @@ class Layout:
 
     def audit(self, name: str) -> Path:
         """The page on which people mark a sample of a dataset's probes."""
-        return self.results / "audits" / f"{name}.html"
+        return self.shared / "audits" / f"{name}.html"
 
     def image(self, method: str | None, engine: str) -> Path:
         """Record of a built image or environment: of a method, or of an engine."""
-        return self.results / "images" / (f"{method}.{engine}.json" if method is not None else f"{engine}.json")
+        return self.shared / "images" / (f"{method}.{engine}.json" if method is not None else f"{engine}.json")
 
     def weights(self, model: str) -> Path:
         """Folder of a model's weights, where the suite holds them itself."""
-        return self.results / "models" / model
+        return self.shared / "models" / model
 
     def weights_record(self, model: str) -> Path:
         """Where a model's weights lie, and their hash."""
-        return self.results / "models" / f"{model}.json"
+        return self.shared / "models" / f"{model}.json"
 
     def plan(self, name: str) -> Path:
         """Hash of what determines a job; an input of it."""
-        return self.results / "plans" / name
+        return self._of(name) / "plans" / name
 
     def count(self, key: str) -> Path:
         """What a method asks of a model, counted for a plan."""
-        return self.results / "plans" / "counts" / f"{key}.json"
+        return self.shared / "plans" / "counts" / f"{key}.json"
 
     def trained(self, training: Training | str) -> Path:
         """Published folder of a model made by a training method: manifest.json and model/."""
-        return self.results / "trained" / str(training)
+        return self.shared / "trained" / str(training)
 
     def cell(self, cell: Cell | str) -> Path:
         """Published folder: predictions.jsonl, measured.parquet, manifest.json."""
@@ -59,32 +72,32 @@ class Layout:
 
     def work(self, kind: str, name: object) -> Path:
         """Folder of an attempt under way; `kind` is cells or trained."""
-        return self.results / "work" / kind / str(name)
+        return self._of(kind) / "work" / kind / str(name)
 
     def status(self, kind: str, name: object) -> Path:
         """Where a job says how far it is."""
-        return self.results / "status" / kind / f"{name}.json"
+        return self._of(kind) / "status" / kind / f"{name}.json"
 
     @property
     def run(self) -> Path:
         """Folder of the lock that a run on one machine holds."""
-        return self.results / "run"
+        return self.shared / "run"
 
     @property
     def record(self) -> Path:
         """The record of replies: what engines and endpoints answered, by content of the requests."""
-        return self.results / "record"
+        return self.shared / "record"
 
     def ledger(self, model: str) -> Path:
         """What a model's endpoint has cost, request by request, over all runs."""
-        return self.results / "endpoints" / model / "ledger.jsonl"
+        return self.shared / "endpoints" / model / "ledger.jsonl"
 
     def requests(self, model: str, kind: str, name: object) -> Path:
         """Record of a job's requests to its model's endpoint."""
-        return self.results / "endpoints" / model / "requests" / kind / f"{name}.jsonl"
+        return self._of(kind) / "endpoints" / model / "requests" / kind / f"{name}.jsonl"
 
     def log(self, kind: str, name: object) -> Path:
-        return self.results / "logs" / kind / f"{name}.log"
+        return self._of(kind) / "logs" / kind / f"{name}.log"
 
     def verdicts(self, cell: Cell | str) -> Path:
         """How a cell's predictions were graded; beside it what that was made of, `graded.json`."""

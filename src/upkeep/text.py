@@ -17,6 +17,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def one_line(text: str, limit: int | None = None) -> str:
+    """Text of others in one line, of so many characters at most."""
+    line = " ".join(printable(text if limit is None else text[: 4 * limit]).split())
+    return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
+
+
 def short(message: str, limit: int = 400) -> str:
     """An error in one line: its first line, and the last one of what was found (of an exception: the exception)."""
     lines = [

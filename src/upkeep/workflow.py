@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from upkeep import identity, inputs, weights
+from upkeep import identity, inputs, samples, weights
 from upkeep.batches import Batch, batches
 from upkeep.beforehand import remarks, require_cells
 from upkeep.catalog import Catalog
@@ -62,7 +62,7 @@ class Workflow:
         self.catalog = Catalog(Path(root).resolve())
         self.layout = Layout(Path(self.catalog.config.results))
         self.name = self.catalog.config.suite
-        self.cells = self.catalog.cells(self.catalog.suite(self.name))
+        self.cells = samples.cells(self.catalog, self.catalog.suite(self.name))
         self.batches = batches(self.catalog, self.cells)
         self._judged_by = judges_by_cell(self.catalog, self.catalog.suite(self.name))
         self.judges = each_of(self._judged_by)
@@ -122,13 +122,18 @@ class Workflow:
     def manifests(self) -> list[str]:
         return [self.cell(str(cell), "manifest.json") for cell in self.cells]
 
+    @property
+    def wanted(self) -> list[str]:
+        """The cells and their report; of a sample, which is in no table, the cells alone."""
+        return [*self.manifests, *([] if samples.of_config(self.catalog.config) else [self.report])]
+
     @functools.cached_property
     def prepared(self) -> list[str]:
         """Everything that could need a network: datasets, images, weights."""
         jobs: list[Job] = [*self.cells]
         for cell in self.cells:
             jobs.extend(self.catalog.trainings_of(cell))
-        made = str(self.layout.results / "trained")
+        made = str(self.layout.shared / "trained")
         files = [file for job in jobs for file in self._prepared(job) if not file.startswith(made)]
         files += [file for judge in self.judges for file in self._model(judge)]
         return list(dict.fromkeys(files))
@@ -314,10 +319,8 @@ class Workflow:
         return Needs.of_model(self.catalog.model(judge))
 
     def resources_of_judge(self, judge: str) -> dict[str, Any]:
-        return {
-            **self._resources(self.needs_of_judge(judge)),
-            "slurm_extra": self._options(lambda _: f"judge {judge}"),
-        }
+        options = self._options(lambda _: f"judge {judge}")
+        return {**self._resources(self.needs_of_judge(judge)), "slurm_extra": options}
 
     def resources_of_batch(self, batch: Batch) -> dict[str, Any]:
         options = self._options(lambda _: f"batch {batch.name}")

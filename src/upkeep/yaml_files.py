@@ -197,7 +197,9 @@ def _text(path: Path, limits: Limits, expected: str) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe is not waited for
     except FileNotFoundError:
-        raise UpkeepError("file not found", where=path, expected=expected) from None
+        raise UpkeepError(
+            "file not found", where=path, expected=expected, remedy="put it back, or name another file"
+        ) from None
     except OSError as error:
         raise refusal(error, path) or _unreadable(path, expected, error.strerror) from None
     try:

@@ -28,6 +28,9 @@ def chosen_by(arguments: argparse.Namespace) -> dict[str, str]:
         from upkeep.new import card_of
 
         chosen["model"] = card_of(arguments.root.resolve(), model)
+    for name in ("limit", "only"):
+        if (value := getattr(arguments, name, None)) is not None:
+            chosen["probe" if name == "only" else name] = str(value)
     if judge := getattr(arguments, "judge", None):
         chosen["judge"] = judge
     return chosen

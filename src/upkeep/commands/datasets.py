@@ -7,14 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of
-from upkeep.errors import UpkeepError
+from upkeep.errors import Usage
+from upkeep.exit_status import DIFFER
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import DatasetCard
 
-DIFFER = 4
-"""Exit status of `dataset diff` where the two differ."""
 _OF = {
     "other": ("diff",),
     "rows": ("diff",),
@@ -34,9 +33,13 @@ def dataset(arguments: argparse.Namespace) -> int:
         if arguments.what not in readers and getattr(arguments, name) not in (None, False):
             said = getattr(arguments, name) if name == "other" else f"--{name}"
             of = " and ".join(f"`dataset {reader}`" for reader in readers)
-            raise UpkeepError(f"`dataset {arguments.what}` takes no {said}", remedy=f"it is for {of}")
+            raise Usage(f"`dataset {arguments.what}` takes no {said}", remedy=f"it is for {of}")
     if arguments.name is None and arguments.what != "baselines":
-        raise UpkeepError("which dataset?", expected=f"./upkeep dataset {arguments.what} NAME")
+        raise Usage(
+            "which dataset?",
+            expected=f"./upkeep dataset {arguments.what} NAME",
+            remedy="`./upkeep list datasets` shows them all",
+        )
     match arguments.what:
         case "diff":
             return _diff(arguments)
@@ -108,7 +111,11 @@ def _diff(arguments: argparse.Namespace) -> int:
     from upkeep.operations.dataset_diff import diff, lines
 
     if arguments.other is None:
-        raise UpkeepError("which two?", expected="./upkeep dataset diff A B: names, or folders of built datasets")
+        raise Usage(
+            "which two?",
+            expected="./upkeep dataset diff A B: names, or folders of built datasets",
+            remedy="name the newer of the two, too",
+        )
     limit = None if arguments.json else arguments.rows or 5
     found = diff(catalog_of(arguments), arguments.name, arguments.other, limit)
     if arguments.json:
@@ -137,7 +144,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     if arguments.marks is not None:
         others = ("sample", "seed", "to", "model")
         if given := [f"--{name}" for name in others if getattr(arguments, name) is not None]:
-            raise UpkeepError(f"--marks and {given[0]}", remedy="leave it out: the marks say which sample they are of")
+            raise Usage(f"--marks and {given[0]}", remedy="leave it out: the marks say which sample they are of")
         take(folder, card, arguments.marks)
         print("\n".join(told(folder, card)))
         return 0

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from upkeep.errors import UpkeepError, unknown
+from upkeep.errors import Usage, unknown
+from upkeep.exit_status import WRONG
 from upkeep.files import folders_with
 
 NO_TESTS = 5
@@ -22,7 +23,7 @@ def new(arguments: argparse.Namespace) -> int:
     root, name = arguments.root.resolve(), arguments.name
     is_place = arguments.what == "model" and ("/" in name or Path(name).is_dir())
     if arguments.gpus and not is_place:
-        raise UpkeepError(
+        raise Usage(
             "`--gpus` is for a model that is somewhere",
             found=name,
             remedy="give its place, or write `gpus` into the card",
@@ -57,7 +58,7 @@ def test(arguments: argparse.Namespace) -> int:
     if code == NO_TESTS and "-k" in rest[:-1]:
         methods = folders_with(arguments.root / "methods", "method.yaml")
         raise unknown("method", rest[rest.index("-k") + 1], methods, "no test or method of this name (`-k`)")
-    return code
+    return WRONG if code else 0
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -77,6 +78,14 @@ def check(arguments: argparse.Namespace) -> int:
             failed.append(" ".join(command))
     print("checks: " + (f"failed: {'; '.join(failed)}" if failed else "all passed"))
     return 1 if failed else 0
+
+
+def completion(arguments: argparse.Namespace) -> int:
+    """`./upkeep completion SHELL`."""
+    from upkeep.completion import script
+
+    print(script(arguments.whole), end="")
+    return 0
 
 
 def schema(arguments: argparse.Namespace) -> int:

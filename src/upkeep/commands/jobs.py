@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from upkeep.commands.arguments import catalog_of
 from upkeep.commands.datasets import build
 from upkeep.commands.results import tell_remarks
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, Usage
+from upkeep.exit_status import MOSTLY_FAILED
 from upkeep.model_cards import RECIPE
 
 if TYPE_CHECKING:
@@ -22,48 +23,56 @@ if TYPE_CHECKING:
     from upkeep.jobs import Cell, Job
 
 
-MOSTLY_FAILED = 3
-"""Exit status of `run` and `cell` where a cell is complete and more than half of its predictions failed."""
-
-
 def cell(arguments: argparse.Namespace) -> int:
     """`./upkeep cell`."""
     from upkeep.execution.supervise import run_cell, traces
     from upkeep.jobs import Cell
+    from upkeep.machine.clock import now
     from upkeep.machine.slurm import continued
+    from upkeep.operations.show import show
 
     catalog = catalog_of(arguments)
     cell = Cell.parse(arguments.cell)
     catalog.check(cell)
     catalog.suite(catalog.config.suite)  # whose seed and trials it has: refused before anything is made for it
     tell_remarks(catalog, catalog.config.suite, [cell])
-    _prepare(catalog, cell)
+    prepare(catalog, cell)
+    begun = now()
     with continued(traces(catalog, cell)):
         manifest = run_cell(catalog, cell, force=arguments.force)
-    for line in _ended(catalog, cell, manifest):
+    for line in _ended(catalog, cell, manifest, reused=manifest.end < begun):
         print(line)
+    if catalog.config.probe is not None:
+        for line in show(catalog, str(cell), catalog.config.probe, wrong=False, full=False):
+            print(line)
     return failures(catalog, [manifest])
 
 
-def _ended(catalog: Catalog, cell: Cell, manifest: Manifest) -> Iterator[str]:
+def _ended(catalog: Catalog, cell: Cell, manifest: Manifest, *, reused: bool) -> Iterator[str]:
     """What a cell came to, where it lies, and what shows it."""
     from upkeep.grading.graded import graded
     from upkeep.grading.key import read_key
     from upkeep.published import folder_of, told
+    from upkeep.samples import of_config
+    from upkeep.samples import told as told_sample
 
-    yield f"{cell}: {told(manifest)}"
+    kept = f"; complete since {manifest.end}, so nothing was run (--force runs it again)" if reused else ""
+    yield f"{cell}: {told(manifest)}{kept}"
+    if sample := of_config(catalog.config):
+        yield f"  {told_sample(sample)}; in no table"
     if not catalog.method(cell.method).measures:
-        rows = graded(catalog, cell, manifest, read_key(catalog, cell.dataset).after(manifest.cutoff)).rows
+        rows = graded(catalog, cell, manifest, read_key(catalog, cell.dataset).asked_of(manifest)).rows
         right = rows["right"].sum()
         yield f"  {right:,} of {len(rows):,} right by the answer key ({right / max(1, len(rows)):.1%})"
-    yield f"  {os.path.relpath(folder_of(catalog, cell))}"
-    if catalog.dataset(cell.dataset).paper not in catalog.papers:
+    folder = os.path.relpath(folder_of(catalog, cell))
+    yield f"  {folder}"
+    if catalog.dataset(cell.dataset).paper not in catalog.papers and sample is None:
         yield f"  in no table, for {cell.dataset} is of no paper: a suite with this cell (`./upkeep new suite NAME`)"
         yield "  has its score on the terminal and in the overview of its report"
-    yield f"next: ./upkeep show {cell}"
+    yield f"next: ./upkeep show {cell if sample is None else folder}"
 
 
-def _prepare(catalog: Catalog, job: Job) -> None:
+def prepare(catalog: Catalog, job: Job) -> None:
     """Make what a job lacks, as a run of its suite would: its dataset, its models' weights, and those that are trained
     for it. What is there, of whatever, is left to the job to look at."""
     from upkeep.execution.fetch import fetch
@@ -85,7 +94,7 @@ def _prepare(catalog: Catalog, job: Job) -> None:
         if (training := catalog.made_by(model, job.dataset)) is not None:
             if not (layout.trained(training) / "manifest.json").exists():
                 print(f"training {training}: it is done first", flush=True)
-                _prepare(catalog, training)
+                prepare(catalog, training)
                 run_cell(catalog, training)
         elif not layout.weights_record(model).exists():
             fetch(catalog, model)
@@ -147,7 +156,11 @@ def image(arguments: argparse.Namespace) -> int:
 
     name = arguments.name
     if name is None:
-        raise UpkeepError("which image?", expected="./upkeep image build METHOD|ENGINE [--engine ENGINE]")
+        raise Usage(
+            "which image?",
+            expected="./upkeep image build METHOD|ENGINE [--engine ENGINE]",
+            remedy="name a method (`./upkeep list methods`) or a folder of containers/",
+        )
     if (catalog.root / "containers" / name / "requirements.in").exists():
         image = None, name
     else:

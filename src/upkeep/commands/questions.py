@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, Usage
+
+if TYPE_CHECKING:
+    from upkeep.catalog import Catalog
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -25,7 +30,11 @@ def plan(arguments: argparse.Namespace) -> int:
     with told.status("planning") as status:
         plan = make_plan(catalog, arguments.suite or catalog.config.suite, options, status.update)
     if arguments.json is not None:
-        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+        content = msgspec.json.format(msgspec.json.encode(plan)).decode() + "\n"
+        if str(arguments.json) == "-":
+            sys.stdout.write(content)
+            return 0
+        arguments.json.write_text(content)
     # A file or a pipe has no width that a line would have to be broken at.
     console = Console() if sys.stdout.isatty() else Console(width=250)
     show = render_actual if arguments.actual else render
@@ -76,10 +85,11 @@ def logs(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """`./upkeep show`."""
+    from upkeep.operations.located import located
     from upkeep.operations.show import show
 
-    one = arguments.cell, arguments.probe, arguments.trial
-    for line in show(catalog_of(arguments), *one, wrong=arguments.wrong, full=arguments.full):
+    catalog, cell = located(catalog_of(arguments), arguments.cell)
+    for line in show(catalog, str(cell), arguments.probe, arguments.trial, wrong=arguments.wrong, full=arguments.full):
         print(line)
     return 0
 
@@ -98,8 +108,11 @@ def record(arguments: argparse.Namespace) -> int:
 
     catalog = catalog_of(arguments)
     if arguments.what in ("why", "export", "import") and arguments.name is None:
-        raise UpkeepError(
-            f"`record {arguments.what}` needs a name: {'a cell' if arguments.what == 'why' else 'a file'}"
+        one = "CELL" if arguments.what == "why" else "FILE"
+        raise Usage(
+            f"`record {arguments.what}` needs a name",
+            expected=f"./upkeep record {arguments.what} {one}",
+            remedy="`./upkeep list cells` shows those of a suite" if one == "CELL" else "name a file",
         )
     match arguments.what:
         case "list":
@@ -118,33 +131,61 @@ def record(arguments: argparse.Namespace) -> int:
 
 
 def listing(arguments: argparse.Namespace) -> int:
-    """`./upkeep list`."""
+    """`./upkeep list`; 1 where a card of it cannot be read, which is told: the others are listed all the same."""
+    import msgspec
+
     catalog = catalog_of(arguments)
+    if arguments.suite is not None and arguments.what != "cells":
+        raise Usage(
+            f"`list {arguments.what}` takes no suite", found=arguments.suite, remedy="./upkeep list cells SUITE"
+        )
+    rows, broken = _listed(catalog, arguments)
+    if arguments.json:
+        told = [dict(zip(("name", "summary", "more"), row, strict=True)) for row in rows]
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+    else:
+        width = max((len(row[0]) for row in rows), default=0)
+        for name, summary, more in rows:
+            print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())
+    for error in broken:
+        print(f"upkeep: {error}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _listed(catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[tuple[str, str, str]], list[UpkeepError]]:
+    """(name, summary, what else there is to say) of all that can be read, and what is wrong with the rest."""
+    rows: list[tuple[str, str, str]] = []
+    broken: list[UpkeepError] = []
+
+    def each(names: Iterable[str], of: Callable[[str], Iterable[tuple[str, str, str]]]) -> None:
+        for name in names:
+            try:
+                rows.extend(of(name))
+            except UpkeepError as error:
+                broken.append(error)
+
     match arguments.what:
         case "methods":
-            rows = [(m, catalog.method(m).summary, " ".join(catalog.method(m).variants)) for m in catalog.methods]
+            each(catalog.methods, lambda m: [(m, catalog.method(m).summary, " ".join(catalog.method(m).variants))])
         case "models":
-            rows = [
-                (m, catalog.model(m).summary, "" if catalog.model(m).trained else "untrained") for m in catalog.models
-            ]
+            models = catalog.models
+            each(models, lambda m: [(m, catalog.model(m).summary, "" if catalog.model(m).trained else "untrained")])
         case "datasets":
-            rows = [(d, catalog.dataset(d).summary, "") for d in catalog.datasets]
+            each(catalog.families, lambda f: [(d, spec.summary, "") for d, spec in catalog.family(f).items()])
+            rows.sort()
         case "papers":
             from upkeep.report.specs import read_paper
 
-            rows = [(p, read_paper(catalog.root / "papers" / p).label, "") for p in catalog.papers]
+            each(catalog.papers, lambda p: [(p, read_paper(catalog.root / "papers" / p).label, "")])
         case "prompts":
             rows = [(p, str(path.relative_to(catalog.root)), "") for p, path in catalog.prompts.items()]
         case "suites":
-            rows = [(s, catalog.suite(s).summary, "") for s in catalog.suites]
+            each(catalog.suites, lambda s: [(s, catalog.suite(s).summary, "")])
         case _:
             suite = catalog.suite(arguments.suite or catalog.config.suite)
             cells = [(str(cell), catalog.trials(cell, suite)) for cell in catalog.cells(suite)]
             rows = [(cell, "", f"{trials} trials" if trials > 1 else "") for cell, trials in cells]
-    width = max((len(row[0]) for row in rows), default=0)
-    for name, summary, more in rows:
-        print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())
-    return 0
+    return rows, broken
 
 
 def _print(found: object, as_json: bool) -> None:

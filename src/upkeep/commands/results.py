@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of
-from upkeep.errors import unknown
+from upkeep.errors import UpkeepError, unknown
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
@@ -54,8 +54,14 @@ def report(arguments: argparse.Namespace) -> int:
     from upkeep.grading.scores import scores_now
     from upkeep.layout import Layout
     from upkeep.report.page import render
+    from upkeep.samples import of_config, told
 
     catalog = catalog_of(arguments)
+    if (sample := of_config(catalog.config)) is not None:
+        raise UpkeepError(
+            f"{told(sample)} is in no table, so there is no report of it",
+            remedy="`./upkeep report` without it, of what was asked whole",
+        )
     out = Layout(catalog.results).report
     tell_edits(render(catalog, scores_now(catalog, arguments.suite or catalog.config.suite), out))
     print(out)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from upkeep.commands.arguments import catalog_of, chosen_by
-from upkeep.commands.jobs import failures
+from upkeep.commands.jobs import failures, prepare
 from upkeep.commands.results import tell_alike, tell_edits, tell_refused, tell_remarks
 from upkeep.errors import UpkeepError
 from upkeep.machine.lifeline import await_orphans, leading
@@ -40,6 +40,9 @@ def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Names
 @_alone
 def run(arguments: argparse.Namespace) -> int:
     """A suite through Snakemake; where cells failed, the tables of the others all the same."""
+    if arguments.table or arguments.method:
+        return _part(arguments)
+    from upkeep import samples
     from upkeep.batches import batches
     from upkeep.beforehand import require_cells
     from upkeep.execution.detection import detect
@@ -47,22 +50,31 @@ def run(arguments: argparse.Namespace) -> int:
     from upkeep.judges import judges_of
     from upkeep.layout import Layout
     from upkeep.machine.gpus import require_gpus
+    from upkeep.operations.part import listed
     from upkeep.report.edits import edited
     from upkeep.report.page import render
     from upkeep.report.terminal import summary, told_findings
+    from upkeep.samples import of_config
+    from upkeep.samples import told as told_sample
 
     catalog = catalog_of(arguments)
     name = arguments.suite or catalog.config.suite
     suite = catalog.suite(name)
-    cells = require_cells(catalog, name)
+    sample = of_config(catalog.config)
+    require_cells(catalog, name)
+    cells = samples.cells(catalog, suite)
     models = {cell.model for cell in cells if cell.model != "none"} | set(judges_of(catalog, suite))
     needed = max((catalog.spec(model).gpus for model in models), default=0)
     require_gpus(0 if arguments.dry_run else needed, f"suite {name}")
     runtime = detect(catalog)
     print(f"suite {name}: {len(cells)} cells. {suite.summary}", flush=True)
+    if sample is not None:
+        print(f"{told_sample(sample)}; results apart, in no table: {catalog.results}", flush=True)
     print(f"runtime: {runtime.describe()}", flush=True)
     _tell_judges(catalog, suite)
     tell_remarks(catalog, name, cells)
+    if arguments.dry_run:
+        print(*listed(catalog, cells), sep="\n", flush=True)
     begin = time.monotonic()
     before = _stamp(Layout(catalog.results).report)
     again: list[str] = []
@@ -84,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return finished
     catalog = catalog_of(arguments)  # as things are now
+    if sample is not None:
+        return _sampled(catalog, name, finished)
     if finished != 0:
         # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
         scores = score_suite(catalog, name)
@@ -108,6 +122,61 @@ def run(arguments: argparse.Namespace) -> int:
     return finished or failures(catalog, counted.values()) or (1 if scores.unscored else 0)
 
 
+def _part(arguments: argparse.Namespace) -> int:
+    """Some cells of a suite, without Snakemake: those of a table or of a method, and what came of them."""
+    from upkeep.batches import batches
+    from upkeep.execution.batch import run_batch
+    from upkeep.execution.detection import detect
+    from upkeep.operations import explain, part
+    from upkeep.published import standing
+    from upkeep.samples import of_config
+
+    catalog = catalog_of(arguments)
+    name = catalog.config.suite
+    cells = part.chosen(catalog, name, arguments.table, arguments.method)
+    print(*part.listed(catalog, cells), sep="\n", flush=True)
+    if arguments.dry_run:
+        return 0
+    runtime = detect(catalog)
+    print(f"runtime: {runtime.describe()}", flush=True)
+    tell_remarks(catalog, name, cells)
+    for cell in cells:
+        prepare(catalog, cell)
+    failed = 0
+    for batch in batches(catalog, cells):
+        try:
+            run_batch(catalog, batch, runtime=runtime)
+        except UpkeepError as error:
+            print(f"upkeep: {error.problem} (above); the same command continues", file=sys.stderr)
+            failed += 1
+    found = {cell: standing(catalog, cell).manifest for cell in cells}
+    if arguments.method:
+        done = [cell for cell in cells if found[cell] is not None and not catalog.method(cell.method).measures]
+        print("", *part.beside(catalog, name, done), sep="\n")
+    if arguments.table and of_config(catalog.config) is None:
+        table, places = explain.explain(catalog, name, arguments.table)
+        own = [one for one in places if one.behind is not None and one.behind.cell in {str(cell) for cell in cells}]
+        if own:
+            print("", *explain.lines(table, own, single=False), sep="\n")
+    return 1 if failed else failures(catalog, filter(None, found.values()))
+
+
+def _sampled(catalog: Catalog, name: str, finished: int) -> int:
+    """What a run of a sample ends with: its accuracies, and none of the tables."""
+    from upkeep.grading.scores import score_suite
+    from upkeep.layout import Layout
+    from upkeep.report.terminal import summary
+
+    scores = score_suite(catalog, name)
+    counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
+    print(summary(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()}))
+    for cell in list(counted)[:1]:
+        print(f"\nnext: ./upkeep show {os.path.relpath(Layout(catalog.results).cell(cell))}")
+    if finished != 0:
+        print("cells are not complete (above); the same command continues", file=sys.stderr)
+    return finished or failures(catalog, counted.values())
+
+
 def _tell_judges(catalog: Catalog, suite: Suite) -> None:
     """Say of judges that cannot be asked, before cells are run for hours: these need no judge."""
     from upkeep.gateway.endpoints.terms import require_endpoint
@@ -125,11 +194,13 @@ def _tell_judges(catalog: Catalog, suite: Suite) -> None:
 @_alone
 def setup(arguments: argparse.Namespace) -> int:
     """Datasets, images or environments, weights; and what the tests need."""
+    from upkeep.beforehand import require_cells
     from upkeep.execution.detection import detect
     from upkeep.images.environments import ensure_environment
 
     catalog = catalog_of(arguments)
     name = arguments.suite or catalog.config.suite
+    require_cells(catalog, name)
     runtime = detect(catalog)
     print(f"runtime: {runtime.describe()}", flush=True)
     code = _snakemake(arguments, ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"], runtime)
@@ -142,11 +213,13 @@ def setup(arguments: argparse.Namespace) -> int:
 @_alone
 def refresh(arguments: argparse.Namespace) -> int:
     """Datasets, images and weights as for a run; then every stale cell, as far as the record answers."""
+    from upkeep.beforehand import require_cells
     from upkeep.execution.detection import detect
     from upkeep.execution.refresh import refresh
 
     catalog = catalog_of(arguments)
     name = arguments.suite or catalog.config.suite
+    require_cells(catalog, name)
     runtime = detect(catalog)
     rest = ["--config", f"suite={name}", "--cores", arguments.cores, "prepared"]
     if code := _snakemake(arguments, rest, runtime):

@@ -39,7 +39,19 @@ from upkeep.contract.datasets import (
     TrainingSet,
 )
 from upkeep.contract.judges import SLOTS, Judgement, Meaning, Pattern, Rubric
-from upkeep.contract.manifests import Attempt, Course, Environment, Fact, Job, Manifest, Reported, Served, Spent
+from upkeep.contract.manifests import (
+    Attempt,
+    Checkout,
+    Course,
+    Environment,
+    Fact,
+    Job,
+    Manifest,
+    Reported,
+    Sample,
+    Served,
+    Spent,
+)
 from upkeep.contract.methods import MethodCard, Sees, Supervision
 from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
 from upkeep.contract.predictions import (
@@ -69,6 +81,7 @@ __all__ = [
     "Baselines",
     "CellChoice",
     "CellDescription",
+    "Checkout",
     "Cluster",
     "Config",
     "ContextUse",
@@ -120,6 +133,7 @@ __all__ = [
     "Round",
     "Rubric",
     "Rules",
+    "Sample",
     "Sampling",
     "Sealed",
     "Seconds",

@@ -105,6 +105,23 @@ class Environment(Record, frozen=True, kw_only=True):
     job: Job | None = None
 
 
+class Checkout(Record, frozen=True, kw_only=True):
+    """The suite's own code, as git knows it."""
+
+    commit: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}$")]
+    changed: bool | None
+    """Whether any file is not as it was committed, or is not committed; null where git did not say."""
+
+
+class Sample(Record, frozen=True, kw_only=True):
+    """Which of a dataset's questions a cell was asked, where that was not all: one of the two."""
+
+    limit: Positive | None = None
+    """So many questions, drawn by the cell's seed."""
+    probe: str | None = None
+    """A probe, or a question at all its positions."""
+
+
 class Manifest(Sealed, frozen=True, kw_only=True):
     """`manifest.json`, one a cell. A cell whose manifest and files do not agree is not scored."""
 
@@ -125,6 +142,10 @@ class Manifest(Sealed, frozen=True, kw_only=True):
     cutoff: dict[str, Count] = {}
     """Of a model that was trained on a stream's documents: the position of the last of them. What is asked about that
     stream is asked there or later."""
+    sample: Sample | None = None
+    """Null for a cell that was asked all."""
+    checkout: Checkout | None = None
+    """What made it; null where the suite was no clone. It is no part of the identity: contents decide that."""
     outcomes: dict[str, Count]
     """Predictions by outcome: answered, error."""
     usage: Usage

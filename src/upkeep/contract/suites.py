@@ -66,6 +66,10 @@ class Config(Record, frozen=True, kw_only=True):
     """Ask models everything again, whatever the record of replies holds."""
     verify: bool = False
     """Hash every file again, also large ones that have not changed since they were hashed on this machine."""
+    limit: Positive | None = None
+    """Questions of each dataset that are asked, drawn by the suite's seed; null for all. Its results lie apart."""
+    probe: str | None = None
+    """The one probe that is asked, or the question, at all its positions; null for all."""
     proxy: str | None = None
     """HTTP proxy on the way to endpoints; variables of the environment name none."""
 

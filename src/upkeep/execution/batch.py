@@ -16,6 +16,7 @@ from upkeep.execution.watch import Limits
 from upkeep.files import digest
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.machine.clock import now
 from upkeep.machine.lifeline import stoppable
 from upkeep.published import told
 
@@ -37,6 +38,7 @@ def run_batch(
     """
     runtime = runtime or detect(catalog)
     limits = limits or Limits()
+    begun = now()
     manifests: dict[Cell, Manifest] = {}
     failed: dict[Cell, UpkeepError] = {}
     log = Layout(catalog.results).log("engines", batch.name)
@@ -46,7 +48,8 @@ def run_batch(
         for job in batch.cells:
             try:
                 manifests[job] = run_cell(catalog, job, runtime=runtime, limits=limits, retries=retries, shared=shared)
-                print(f"{job}: {told(manifests[job])}", flush=True)
+                reused = "; complete already" if manifests[job].end < begun else ""
+                print(f"{job}: {told(manifests[job])}{reused}", flush=True)
             except UpkeepError as error:
                 failed[job] = error
                 print(f"{job}: failed\n{error}", file=sys.stderr, flush=True)

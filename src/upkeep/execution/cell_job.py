@@ -8,6 +8,7 @@ documents again, and asked for what is missing alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from upkeep.gateway.record import Asking
 from upkeep.inputs import command_of
 from upkeep.jobs import Cell
 from upkeep.method_cards import sees_of
+from upkeep.samples import asked, of_config, told
 
 TOLD = 20
 """Answers that differ from those before, of a cell, which are named."""
@@ -49,16 +51,39 @@ class CellJob(SupervisedJob):
         return [self.work / "predictions.jsonl"]
 
     def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
-        self.corpus, self.cutoff = with_pairs(self.catalog, self.job, BuiltDataset.read(self.dataset))
+        self.corpus, self.cutoff = with_pairs(self.catalog, self.job, self._asked())
         self.members: list[str] = []
         if taught := [(one, members(self.catalog, one)) for one in self.catalog.trainings_of(self.job)]:
             require_apart(self.catalog, self.job, self.corpus, taught)
             known = cutoff(self.catalog, self.job, self.corpus, taught)
             self.cutoff |= {stream: max(last, self.cutoff.get(stream, 0)) for stream, last in known.items()}
         self.corpus = self.corpus.after(self.cutoff)
+        self._require_probes()
         if taught:
             self.members = members_of(self.catalog, self.job, self.corpus)
         return super()._produce(force, runtime, limits, retries)
+
+    def _asked(self) -> BuiltDataset:
+        """The dataset with the probes that this cell is asked."""
+        whole, sample = BuiltDataset.read(self.dataset), of_config(self.catalog.config)
+        if sample is None:
+            return whole
+        ids = asked(sample, self.job.dataset, self.description.seed, ((p.id, p.question_id) for p in whole.probes))
+        return replace(whole, probes=[probe for probe in whole.probes if probe.id in ids])
+
+    def _require_probes(self) -> None:
+        """Refuse a sample of which nothing is left to be asked.
+
+        Raises:
+            UpkeepError: all of it is asked before what the model was trained on ends.
+        """
+        if not self.corpus.probes and (sample := of_config(self.catalog.config)) is not None:
+            raise UpkeepError(
+                f"{told(sample)}: the model was trained on all that was known then",
+                where=self.job,
+                expected="a probe that is asked after that",
+                remedy="take a larger sample, or another probe",
+            )
 
     def _made(self, retries: int) -> Manifest:
         corpus, trials = self.corpus, self.description.trials
@@ -72,7 +97,7 @@ class CellJob(SupervisedJob):
                     feed = partial(tasks, corpus, trials, mine, gold, self.card.streams, again=again)
                     self._complete(results, mine, feed, retries)
         compared = self._compared(path) if self.ask == "everything" else {}
-        draft = self._draft(cutoff=self.cutoff, measured=compared)
+        draft = self._draft(cutoff=self.cutoff, sample=of_config(self.catalog.config), measured=compared)
         self.report.end("publishing")
         return publish.publish_cell(path, answers, draft, self.work / "staging", self.target, self._disk)
 

@@ -51,6 +51,7 @@ from upkeep.identity import describe, engine_settings, identity, resources
 from upkeep.jobs import Job
 from upkeep.layout import Layout
 from upkeep.machine import slurm
+from upkeep.machine.checkout import checkout
 from upkeep.machine.clock import now
 from upkeep.machine.lifeline import patience_s, stoppable
 from upkeep.published import folder_of, require_fresh, standing
@@ -369,6 +370,7 @@ class SupervisedJob(ABC):
             identity_parts=self.parts,
             environment=self._environment(self.description.engine.name),
             seed=self.description.seed,
+            checkout=checkout(self.catalog.root),
             start=made[0].start if made else now(),
             end=now(),
             attempts=made,

@@ -10,7 +10,7 @@ import polars as pl
 
 from upkeep import inputs
 from upkeep.catalog import Catalog
-from upkeep.contract import Form, Pattern
+from upkeep.contract import Form, Manifest, Pattern
 from upkeep.fields import plain
 from upkeep.grading.judgements import NONE, RIGHT, Judgements, judgements_of, right_verdicts
 from upkeep.grading.matching import Equivalence, canonical
@@ -18,6 +18,7 @@ from upkeep.grading.matching import equivalence as named
 from upkeep.integrity import NOTHING_KNOWN, Hashes
 from upkeep.layout import Layout
 from upkeep.normal_form import check_subsets
+from upkeep.samples import asked_in
 
 GRADED_ON = ("probes", "answers", "outdated", "evidence")
 """The parts of a dataset's content that verdicts depend on (`DatasetCard.content`); slices are for scores alone."""
@@ -52,6 +53,14 @@ class Key:
             return self
         first = pl.col("stream").replace_strict(dict(cutoff), default=0, return_dtype=pl.Int32)
         return replace(self, probes=self.probes.filter(pl.col("position") >= first))
+
+    def asked_of(self, manifest: Manifest) -> Key:
+        """The same of the probes that a published cell was asked."""
+        sampled = asked_in(manifest, self.probes.select("probe_id", "question_id").rows())
+        key = self.after(manifest.cutoff)
+        if sampled is None:
+            return key
+        return replace(key, probes=key.probes.filter(pl.col("probe_id").is_in(list(sampled))))
 
     def forms(self) -> dict[str, tuple[Form, Sequence[str] | None]]:
         """probe_id -> the form of its answer, and its options."""

@@ -178,7 +178,7 @@ class _Work:
         rows = self.kept.rows(name, self.made_of, *beside)
         whole = self.kept.whole(self.basis.catalog, name)
         if rows is None or not whole or self.kept.lacking.get(name, {}) != lacking:
-            key = self._key(cell.dataset).after(manifest.cutoff)
+            key = self._key(cell.dataset).asked_of(manifest)
             verdicts: dict[Second, Graded] = {}
             for second, (other, unfit) in seconds.items():
                 if not unfit:
@@ -220,7 +220,7 @@ class _Work:
     def _graded(self, cell: Cell) -> Graded:
         manifest = self.basis.all[cell].manifest
         assert manifest is not None
-        return graded(self.basis.catalog, cell, manifest, self._key(cell.dataset).after(manifest.cutoff))
+        return graded(self.basis.catalog, cell, manifest, self._key(cell.dataset).asked_of(manifest))
 
 
 def _write_resamples(path: Path, scored: Scored) -> Fingerprint:

@@ -116,7 +116,7 @@ class Judge:
     def _cases(self, cell: Cell, manifest: Manifest) -> Iterator[_Case | tuple[str, int, str, str | None, str | None]]:
         """Each response: as a case, or, where it needs no question, as a row of JUDGED."""
         data = self._dataset(cell.dataset)
-        key = data.key.after(manifest.cutoff)
+        key = data.key.asked_of(manifest)
         verdicts = graded(self._catalog, cell, manifest, key).rows
         right = {(probe, trial): right for probe, trial, right in verdicts["probe_id", "trial", "right"].iter_rows()}
         asked = set(key.probes["probe_id"])

@@ -82,7 +82,7 @@ class Shown:
             raise Missing("this cell is not published", where=folder, remedy=command_of(cell)) from None
         problem = standing(catalog, cell, as_asked=True).problem
         stale = None if problem is None else ": ".join(filter(None, (problem.problem, problem.remedy)))
-        key = read_key(catalog, cell.dataset).after(manifest.cutoff)
+        key = read_key(catalog, cell.dataset).asked_of(manifest)
         verdicts = graded(catalog, cell, manifest, key).with_key(key, manifest.trials)
         gold = pl.read_parquet(layout.dataset(cell.dataset) / "gold.parquet")
         return cls(catalog, cell, manifest, stale, verdicts.with_columns(said="verdict", verdict=_VERDICT), gold)
@@ -130,7 +130,10 @@ def show(
     if probe not in ids:
         near = difflib.get_close_matches(probe, ids, 5, 0.0)
         raise UpkeepError(
-            f"no probe {probe!r}", where=name, expected=f"a probe or a question; the nearest: {', '.join(near)}"
+            f"no probe {probe!r}",
+            where=name,
+            expected=f"a probe or a question; the nearest: {', '.join(near)}",
+            remedy=f"./upkeep show {name} lists them",
         )
     return one(cell, probe, trial or 0, full=full)
 

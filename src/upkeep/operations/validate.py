@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +20,11 @@ from upkeep.families import read_family
 from upkeep.files import open_regular
 from upkeep.integrity import read_record, read_sealed, verify_folder
 from upkeep.judges import judges_of
+from upkeep.layout import Layout
 from upkeep.lines import Refused, decode, read_lines
 from upkeep.model_cards import CARD, read_card
 from upkeep.record_files import check_file
+from upkeep.samples import asked_in
 
 R = TypeVar("R", bound=Record)
 JUDGES, TABLES, FIGURES, METRICS = "judges.yaml", "tables.yaml", "figures.yaml", "metrics.py"
@@ -82,7 +85,7 @@ def _check_cell(path: Path, results: Path | None) -> str:
     folder, manifest = path.parent, verify_folder(path.parent)
     if "predictions.jsonl" not in manifest.files:
         return f"{manifest.cell}: {len(manifest.files)} files as in the manifest"
-    dataset = (results or folder.parents[4]) / "datasets" / manifest.cell.split("/")[0]
+    dataset = Layout(results or folder.parents[4]).dataset(manifest.cell.split("/")[0])
     predictions = folder / "predictions.jsonl"
     if not (dataset / "probes.parquet").is_file():
         text = _check_lines(predictions, Prediction, "predictions")
@@ -90,9 +93,11 @@ def _check_cell(path: Path, results: Path | None) -> str:
     from upkeep.execution.rounds import BuiltDataset
 
     inputs.verify_dataset(dataset)
-    index = check_file(
-        predictions, Prediction, BuiltDataset.read(dataset).after(manifest.cutoff).answers(manifest.trials)
-    )
+    corpus = BuiltDataset.read(dataset)
+    sampled = asked_in(manifest, [(probe.id, probe.question_id) for probe in corpus.probes])
+    if sampled is not None:
+        corpus = replace(corpus, probes=[probe for probe in corpus.probes if probe.id in sampled])
+    index = check_file(predictions, Prediction, corpus.after(manifest.cutoff).answers(manifest.trials))
     index.require_complete()
     if (found := sum(manifest.outcomes.values())) != index.lines or manifest.predictions != index.lines:
         raise UpkeepError(

@@ -1,0 +1,1 @@
+"""What differs between two cells, two suites, or two results folders."""
