@@ -359,7 +359,9 @@ def test_a_training_goes_on_from_its_checkpoint_when_its_time_is_up(
 ) -> None:
     repository = Repository(ordinary_user, folder / "counting", cluster, "process")
     card = yaml.safe_load((ROOT / "methods/sft/method.yaml").read_text())
-    repository.write("methods/counting/method.yaml", card | {"settings": [], "variants": {"slow": {}}, "supervision": "C"})
+    repository.write(
+        "methods/counting/method.yaml", card | {"settings": [], "variants": {"slow": {}}, "supervision": "C"}
+    )
     repository.write("methods/counting/method.py", COUNTING)
     repository.write_cluster(partition="low")
     repository.write_suite((["closed_book"], ["tiny+counting.slow"]))

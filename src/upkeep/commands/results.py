@@ -56,9 +56,9 @@ def report(arguments: argparse.Namespace) -> int:
     from upkeep.report.page import render
 
     catalog = catalog_of(arguments)
-    out = Layout(catalog.results).report
-    tell_edits(render(catalog, scores_now(catalog, arguments.suite or catalog.config.suite), out))
-    print(out)
+    suite = arguments.suite or catalog.config.suite
+    tell_edits(render(catalog, scores_now(catalog, suite), arguments.answers))
+    print(Layout(catalog.results).report(suite))
     return 0
 
 
