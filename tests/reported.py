@@ -24,7 +24,7 @@ def report_of(root: Path, suite: str) -> str:
 class Page(HTMLParser):
     """What a page loads, where its links lead, its ids, and whether its elements are closed."""
 
-    VOID = frozenset({"meta", "br", "hr", "img", "link", "path", "use", "rect", "col", "input"})
+    VOID = frozenset({"meta", "br", "hr", "img", "link", "path", "use", "rect", "col", "input", "wbr"})
 
     def __init__(self, text: str) -> None:
         super().__init__()

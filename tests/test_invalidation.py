@@ -269,7 +269,8 @@ def report(root: Path, scores: Scores) -> dict[str, bytes]:
     sources = [*(root / "src/upkeep/report").rglob("*.py"), *(root / "papers/small").rglob("*.*")]
     pages = layout.report("small").parent.rglob("*.*")
     written = [*pages, layout.scores_record, *layout.tables.rglob("*.*"), *sources]
-    return {str(path.relative_to(root)): path.read_bytes() for path in written if "__pycache__" not in path.parts}
+    written = [path for path in written if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in written}
 
 
 def is_judged(catalog: Catalog) -> bool:

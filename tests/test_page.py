@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -17,7 +19,7 @@ from upkeep.contract import DatasetCard
 from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.grading.scores import score_suite
 from upkeep.jobs import Cell
-from upkeep.report import overview, page, tables
+from upkeep.report import overview, page, site, tables
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
 from upkeep.report.terminal import summary, told_findings
@@ -163,6 +165,34 @@ def test_what_waits_is_found_by_each_name_that_its_scores_would_have(catalog: Ca
     assert found["dataset"].to_list() == ["evowiki", "evowiki_evolved", "evowiki_stable"]
     assert set(found["stand_in"]) == {"mini"} and len(set(found["reason"])) == 1
     assert pending(catalog, [cell], NO_SCORES, {}, {}, {})["dataset"].to_list() == ["evowiki"]
+
+
+def test_the_first_page_says_which_method_is_the_best_and_names_none_where_two_are(catalog: Catalog) -> None:
+    def told(*rows: dict[str, Any]) -> list[str]:
+        found = overview.grid(frame(*rows))
+        return overview.sentences(catalog, found, len(rows), 7, Counter({"failed: no memory": 2}), [])
+
+    def row(method: str, value: float, dataset: str = "oaks_babi") -> dict[str, Any]:
+        return score(method=method, label=method, value=value, dataset=dataset, cell=f"{dataset}/{method}/default/m")
+
+    best = [row("long_context", 40.0), row("closed_book", 10.0), row("oracle", 90.0)]
+    first, second = told(*best, row("closed_book", 50.0, "oaks_novel"), row("long_context", 20.0, "oaks_novel"))
+    assert first == "5 of 7 cells are complete: 3 methods on 2 datasets, 7 answers; 2 failed."
+    assert second.startswith("Of the methods that must find the answer, ") and "oracle" not in second
+    assert "1 of 2 datasets" in second and "long_context" in second and "closed_book" in second
+    assert len(told(row("long_context", 10.0), row("closed_book", 10.0))) == 1, "neither is the best"
+    assert len(told(row("long_context", 10.0))) == 1, "nothing to compare it with"
+
+
+def test_text_of_cards_and_pages_is_shown_as_such_but_for_code_and_sources() -> None:
+    assert site.coded("`a<b` & c") == "<code>a&lt;b</code> &amp; c"
+    links = "[here](../x.md) [there](https://a.org) <b>x</b> ![p](q.png)"
+    shown = site.markdown(f"# Title\n\n## Part\n\n{links}\n\n| a |\n|-|\n| 1 |\n")
+    assert "Title" not in shown and "<h3>Part</h3>" in shown and "<td>1</td>" in shown
+    assert '<a href="https://a.org">there</a>' in shown and "here" in shown and "x.md" not in shown
+    assert "&lt;b&gt;" in shown and "<img" not in shown
+    assert "javascript:" not in str(site.markdown("[a](javascript:alert(1))")).replace("[a](javascript:alert(1))", "")
+    assert site.broken("a/<b>/c/d") == "a/<wbr>&lt;b&gt;/<wbr>c/<wbr>d"
 
 
 def test_controls_must_hold_on_every_slice() -> None:

@@ -15,15 +15,16 @@ from typing import Any
 import polars as pl
 
 from upkeep.catalog import Catalog
-from upkeep.contract import DatasetCard, Fingerprint, Prediction, Sealed
+from upkeep.contract import DatasetCard, Fingerprint, Manifest, Prediction, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file
 from upkeep.gateway.calls import Call, Calls
+from upkeep.grading.judged import Judged
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import predictions
-from upkeep.report.shown import CALLS, FORMS, PARSES, UNASKED, UNKEPT, Shown
+from upkeep.report.shown import CALLS, FORMS, PARSES, UNASKED, UNKEPT, Shown, judges_of
 from upkeep.report.site import Site, folder_of
 
 BLOCK = 50
@@ -103,23 +104,23 @@ def write_documents(catalog: Catalog, dataset: str, site: Site) -> None:
     site.data(f"{folder}/documents", {"texts": texts.first, "streams": streams})
 
 
-def write_answers(catalog: Catalog, cell: Cell, card: DatasetCard, site: Site) -> None:
+def write_answers(catalog: Catalog, cell: Cell, manifest: Manifest, card: DatasetCard, site: Site) -> None:
     """Write the data of a published cell that counts.
 
     Args:
+        manifest: the cell's, verified.
         card: of its dataset, as it is built.
 
     Raises:
         UpkeepError: the cell or its dataset is not what was published.
     """
-    folder = folder_of(cell)
-    shown = Shown.read(catalog, str(cell))
-    judged = {judge: _said(one) for judge, one in shown.judges()}
+    folder, verdicts = folder_of(cell), Layout(catalog.results).verdicts(cell)
+    judges = {judge: _said(one) for judge, one in judges_of(catalog, cell, manifest)}
     made_of = {
-        "predictions": shown.manifest.files["predictions.jsonl"].sha256,
+        "predictions": manifest.files["predictions.jsonl"].sha256,
         "dataset": digest(card.content),
-        "verdicts": fingerprint(Layout(catalog.results).verdicts(cell), catalog.hashes).sha256,
-        "judges": digest({judge: seal for judge, (seal, _) in judged.items()}),
+        "verdicts": fingerprint(verdicts, catalog.hashes).sha256 if verdicts.is_file() else "",
+        "judges": digest({judge: seal for judge, (seal, _) in judges.items()}),
         "code": digest([hash_file(Path(__file__).with_name(name)) for name in ("answers.py", "shown.py")]),
     }
     try:
@@ -130,7 +131,7 @@ def write_answers(catalog: Catalog, cell: Cell, card: DatasetCard, site: Site) -
             return
     except (Missing, Damaged):  # it follows from what is there
         pass
-    told = _Told(shown, {judge: said for judge, (_, said) in judged.items()})
+    told = _Told(Shown.read(catalog, str(cell)), {judge: said for judge, (_, said) in judges.items()})
     paths = list(told.write(site, folder))
     files = {path.name: fingerprint(path) for path in paths}
     record = AnswersRecord(cell=str(cell), made_of=made_of, whole=told.whole, files=files)
@@ -142,7 +143,7 @@ _Says = Mapping[tuple[str, int], list[str]]
 """What a judge said, by probe and trial, in words."""
 
 
-def _said(judged: Any) -> tuple[str, _Says]:
+def _said(judged: Judged | UpkeepError) -> tuple[str, _Says]:
     """A judge's verdicts, with what tells them from others."""
     if isinstance(judged, UpkeepError):
         return judged.problem, {}

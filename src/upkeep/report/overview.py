@@ -69,10 +69,10 @@ class Line:
     places: list[dict[str, Any] | None]
     """A score for each dataset, as `score.SCORE_SCHEMA` has it."""
 
-    @property
-    def name(self) -> str:
+    def named(self, with_model: bool) -> str:
         """What a sentence calls it."""
-        return f"{self.label} ({self.setting})" if self.setting else self.label
+        name = f"{self.label} ({self.setting})" if self.setting else self.label
+        return f"{name} with {self.model}" if with_model and self.model else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +139,25 @@ def _short(reason: str) -> str:
 def _best(catalog: Catalog, found: Grid) -> list[str]:
     """Which method is most often the best of those that are not told where the answer stands."""
     rows = [line for line in found.lines if catalog.method(line.method).sees == "documents"]
+    several = len({line.model for line in rows}) > 1
     wins: Counter[str] = Counter()
     values: dict[str, list[tuple[float, str]]] = {}
     for place, dataset in enumerate(found.datasets):
-        there = [(row["value"], line.name) for line in rows if (row := line.places[place]) is not None]
-        if len(there) > 1:
-            value, name = max(there, key=lambda one: one[0])
+        there = sorted(
+            ((row["value"], line.named(several)) for line in rows if (row := line.places[place]) is not None),
+            reverse=True,
+        )
+        if len(there) > 1 and there[0][0] > there[1][0]:
+            value, name = there[0]
             wins[name] += 1
             values.setdefault(name, []).append((value, dataset))
     if not wins:
         return []
-    several = sum(wins.values())
     (first, count), *others = wins.most_common()
     low, high = min(values[first]), max(values[first])
     span = f"{low[0]:.1f}% on {low[1]}" + (f" to {high[0]:.1f}% on {high[1]}" if count > 1 else "")
-    told = f"Of the methods that must find the answer, {first} is the most accurate on {count} of {several} datasets"
-    told += f" ({span})"
+    told = f"Of the methods that must find the answer, {first} is the most accurate on {count} of "
+    told += f"{_count(len(found.datasets), 'dataset')} ({span})"
     if others:
         told += f", {others[0][0]} on {others[0][1]}"
     return [f"{told}."]

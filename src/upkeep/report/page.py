@@ -78,12 +78,6 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
     manifests = [row.manifest for row in rows if row.manifest]
     there = {str(row.cell): row for row in (*rows, *beside) if row.manifest}
 
-    besides = (layout.tables, layout.scores, layout.results / "cells")
-
-    def files(kind: Path, root: str) -> str:
-        """What lies beside the report, from a page of it."""
-        return root + os.path.relpath(kind, out.parent)
-
     site = Site(
         out.parent,
         suite_name=name,
@@ -91,17 +85,19 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
         papers=papers,
         link=link_of,
         pages={str(row.cell) for row in (*rows, *beside)},
-        files=lambda root: {path.name: files(path, root) for path in besides},
+        results=os.path.relpath(layout.results, out.parent),
         seconds=ran.seconds,
         computed=ran.computed,
     )
     with_answers = _with_answers(there, named, site, name)
     for paper in papers:
+        for path in paper.files:
+            site.file(f"papers/{paper.id}/{path.name}", path.read_bytes())
         site.page(
             place_of("paper", paper.id), "paper.html.j2", paper=paper, own_text=parts.own_text, mark=parts.mark,
             told=parts.told, marks=parts.MARKS, unfilled=parts.unfilled, elsewhere=written.ELSEWHERE,
         )  # fmt: skip
-    _write_cells(catalog, [*rows, *beside], with_answers, basis.datasets, site)
+    with_answers = _write_cells(catalog, [*rows, *beside], with_answers, basis.datasets, site)
     write_things(catalog, [*rows, *beside], site, basis.datasets)
     controls, judging = overview.controls(basis.cells, scores), work(basis)
     site.page(
@@ -111,6 +107,7 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
     site.page("cells.html", "cells.html.j2", rows=rows, beside=beside, with_answers=with_answers)
     site.page("compare.html", "compare.html.j2", cells=sorted(with_answers))
     site.data("cells", sorted(with_answers))
+    site.file(layout.scores.name, layout.scores.read_bytes())
     site.share()
     found, totals = overview.grid(suite_scores.own), ran.totals(rows)
     incomplete = Counter(row.state for row in rows if row.state != ran.COMPLETE)
@@ -167,26 +164,28 @@ def _write_cells(
     with_answers: Collection[str],
     cards: Mapping[str, DatasetCard | UpkeepError],
     site: Site,
-) -> None:
-    """Write the page of each cell, and the data of those that have any."""
+) -> set[str]:
+    """Write the page of each cell, and the data of those that are to have any; returns those that have."""
     faults: dict[str, str] = {}
-    told = [row for row in rows if str(row.cell) in with_answers]
-    for row in told:
-        card = cards[row.cell.dataset]
+    told = {row.cell: row.manifest for row in rows if row.manifest and str(row.cell) in with_answers}
+    for cell, manifest in told.items():
+        card = cards[cell.dataset]
         assert isinstance(card, DatasetCard)  # it counts
         try:
-            write_answers(catalog, row.cell, card, site)
+            write_answers(catalog, cell, manifest, card, site)
         except UpkeepError as error:
-            faults[str(row.cell)] = str(error)
-    for dataset in dict.fromkeys(row.cell.dataset for row in told):
+            faults[str(cell)] = str(error)
+    for dataset in dict.fromkeys(cell.dataset for cell in told):
         write_documents(catalog, dataset, site)
+    has = {str(cell) for cell in told} - faults.keys()
     for row in rows:
-        cell = str(row.cell)
+        name = str(row.cell)
         site.page(
-            place_of("cell", cell), "cell.html.j2", row=row, cell=row.cell, name=cell, manifest=row.manifest,
+            place_of("cell", name), "cell.html.j2", row=row, cell=row.cell, name=name, manifest=row.manifest,
             spec=catalog.dataset(row.cell.dataset), method=catalog.method(row.cell.method),
-            told=cell in with_answers and cell not in faults, fault=faults.get(cell, ""), most=MOST,
+            told=name in has, fault=faults.get(name, ""),
         )  # fmt: skip
+    return has
 
 
 def _undone(rows: Iterable[CellRow]) -> list[tuple[str, str, bool, list[Cell]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -44,6 +45,8 @@ class Paper:
     elsewhere: int
     """Scores on its datasets that no table has a place for."""
     findings: list[verdicts.Finding]
+    files: list[Path]
+    """Its tables as files, the scores of no table, and what came of its findings."""
 
 
 def references(catalog: Catalog, paper: str, spec: PaperSpec) -> list[pl.DataFrame]:
@@ -73,8 +76,7 @@ def paper_of(
     own = of_paper(catalog, paper, known, scores)
     built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
     words = asked(catalog, paper)
-    for one in built:
-        written.write(one, layout.tables / paper, words)
+    files = [path for one in built for path in written.write(one, layout.tables / paper, words)]
     placed = frozenset[int]().union(*(one.placed for one in built))
     elsewhere = written.write_elsewhere(own, placed, layout.tables / paper)
     plates, drawn = [], Drawn(catalog.results / "figures" / paper)
@@ -100,6 +102,7 @@ def paper_of(
         asked=words,
         elsewhere=elsewhere,
         findings=findings,
+        files=[*files, layout.tables / paper / written.ELSEWHERE, layout.tables / paper / written.FINDINGS],
     )
 
 

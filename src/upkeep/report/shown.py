@@ -90,9 +90,18 @@ class Shown:
         return str(self.cell)
 
     def judges(self) -> Iterator[tuple[str, Judged | UpkeepError]]:
-        """What judges said of the responses, whatever suite they judge in; or why that does not count."""
-        for judge in folders_with(Layout(self.catalog.results).results / "judged", self.name):
-            try:
-                yield judge, judged(self.catalog, self.cell, judge, self.manifest)
-            except UpkeepError as error:
-                yield judge, error
+        """As `judges_of`."""
+        return judges_of(self.catalog, self.cell, self.manifest)
+
+
+def judges_of(catalog: Catalog, cell: Cell, manifest: Manifest) -> Iterator[tuple[str, Judged | UpkeepError]]:
+    """What judges said of a cell's responses, whatever suite they judge in; or why that does not count.
+
+    Args:
+        manifest: the cell's, verified.
+    """
+    for judge in folders_with(Layout(catalog.results).results / "judged", str(cell)):
+        try:
+            yield judge, judged(catalog, cell, judge, manifest)
+        except UpkeepError as error:
+            yield judge, error

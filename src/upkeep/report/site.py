@@ -1,5 +1,5 @@
-"""The folder of a report: pages, their data and what they share, all of it relative, so that it can be moved and opened
-as files."""
+"""The folder of a report: pages, their data and what they share. It is opened as files, and may be moved: of what pages
+link, only a cell's own files lie elsewhere."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Site:
             thousands=lambda number: f"{number:,.0f}",
             number=lambda number, digits=1: f"{number:.{digits}f}",
             duration=duration,
+            broken=broken,
             coded=coded,
             markdown=markdown,
         )
@@ -111,6 +112,11 @@ def folder_of(cell: Cell | str) -> str:
 def coded(text: str) -> Markup:
     """Text of ours with `code` in it."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def broken(cell: object) -> Markup:
+    """The name of a cell, which may be broken where its parts end."""
+    return Markup("/<wbr>").join(str(cell).split("/"))
 
 
 def markdown(text: str) -> Markup:

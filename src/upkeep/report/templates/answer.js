@@ -49,7 +49,7 @@ async function told(side, row, mark) {
     one.judges.length ? [h("h4", {}, "Judges"), h("ul", {}, one.judges.map((words) => h("li", {}, words)))] : null,
     one.retrieved.length ? [h("h4", {}, "Retrieved"), one.retrieved.map(([rank, score, name]) => {
       const isEvidence = one.evidence.includes(name);
-      return passage(name, `${rank}. ${name} (${score.toPrecision(4)})${isEvidence ? ", evidence" : ""}`, isEvidence);
+      return passage(name, `${rank}. ${name} (${score === null ? "no score" : score.toPrecision(4)})${isEvidence ? ", evidence" : ""}`, isEvidence);
     })] : null,
     calls.length ? [h("h4", {}, "What the model read and said"), calls] : null,
     one.more ? h("p", { class: "muted" }, `and ${count(one.more)} calls more: `, h("code", {}, "./upkeep show --full")) : null,
