@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from reported import pages_of
 from test_baselines import by_form_alone
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -24,7 +25,7 @@ def test_beside_the_baselines_stands_what_people_said_while_it_is_of_this_build(
     (tmp_path / "config/suites/own.yaml").write_text(
         "{label: Own, summary: s, papers: [], cells: [{datasets: [news], methods: ['null'], models: [none]}]}"
     )
-    catalog, out = Catalog(tmp_path, None, {"suite": "own"}), tmp_path / "page.html"
+    catalog = Catalog(tmp_path, None, {"suite": "own"})
     folder = Layout(catalog.results).dataset("news")
     card = build_dataset(catalog, "news", folder)
     items = draw(folder, 4, 0)
@@ -33,9 +34,8 @@ def test_beside_the_baselines_stands_what_people_said_while_it_is_of_this_build(
     (tmp_path / "marks.json").write_bytes(msgspec.json.encode(marks))
 
     def shown() -> str:
-        page.render(catalog, score_suite(catalog, "own"), out)
-        text = out.read_text()
-        return text[text.index('<section id="controls">') : text.index('<section id="overview">')]
+        page.render(catalog, score_suite(catalog, "own"))
+        return pages_of(tmp_path, "own")["checks.html"]
 
     assert "natural</th>" not in shown()
     take(folder, card, tmp_path / "marks.json")

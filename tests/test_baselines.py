@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from conftest import ROOT
+from reported import pages_of, report_of
 from test_jsonl import lines
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -364,16 +365,15 @@ def test_the_page_shows_them_beside_the_controls(tmp_path: Path) -> None:
     (tmp_path / "config/suites/own.yaml").write_text(
         "{label: Own, summary: s, papers: [], cells: [{datasets: [news], methods: ['null'], models: [none]}]}"
     )
-    catalog, out = Catalog(tmp_path, None, {"suite": "own"}), tmp_path / "page.html"
-    page.render(catalog, score_suite(catalog, "own"), out)
-    assert "Baselines" not in out.read_text()  # the dataset is not built
+    catalog = Catalog(tmp_path, None, {"suite": "own"})
+    page.render(catalog, score_suite(catalog, "own"))
+    assert "Baselines" not in report_of(tmp_path, "own")  # the dataset is not built
     build_dataset(catalog, "news", Layout(catalog.results).dataset("news"))
     catalog = Catalog(tmp_path, None, {"suite": "own"})
-    page.render(catalog, score_suite(catalog, "own"), out)
-    text = out.read_text()
-    controls = text[text.index('<section id="controls">') : text.index('<section id="overview">')]
-    assert '<td>news</td><td class="r">1</td><td>null</td>' in controls
-    assert "<td>news</td><td>choice</td>" in controls
+    page.render(catalog, score_suite(catalog, "own"))
+    controls = pages_of(tmp_path, "own")["checks.html"]
+    assert '<td class="stub">news</td><td class="r">1</td><td>null</td>' in controls
+    assert '<td class="stub">news</td><td>choice</td>' in controls
     assert "Warning: news: longest scores 100.0 on choice, chance 25.0 (n = 8)" in controls
 
 

@@ -15,6 +15,7 @@ import metric_cells
 import scored_cells
 from conftest import copy_repository
 from metric_cells import CLOSED, RAG
+from reported import report_of
 from test_run import upkeep
 from upkeep.catalog import Catalog
 from upkeep.contract import Manifest
@@ -124,7 +125,7 @@ def test_the_suites_own_counts_are_about_its_own_cells(root: Path) -> None:
     assert re.search(r"scores of 1 cells and [12] beside the suite's$", scored.stdout.strip())
     status = json.loads(upkeep(root, "status", "tried", "--json").stdout)
     assert sum(status["counts"].values()) == 1 and [job["name"] for job in status["jobs"]] == ["town/null/default/none"]
-    page = (root / "results/report/index.html").read_text()
+    page = report_of(root, "tried")
     assert re.search(r"<dt>Cells complete</dt><dd>1 <small>of 1</small>", page)
     assert re.search(r"Also in tables and findings, complete and not of this suite: .*town/gold/default/none", page)
 

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import ROOT, copy_repository
 from host_fakes import make_repository
+from reported import report_of
 from test_asked_by import CELL, SUITE
 from test_run import upkeep
 from upkeep.catalog import Catalog
@@ -57,13 +58,13 @@ def test_a_cell_of_an_older_version_says_so_and_is_in_no_number(root: Path) -> N
     told = "stale: of version 1 of town, which is at version 2; run it again"
     assert scores.refused == {str(CELL): told}
     command(root, "report", "mine")
-    page = (root / "results/report/index.html").read_text()
+    page = report_of(root, "mine")
     assert told in page and "<b>No cell is complete.</b>" in page
     command(root, "cell", str(CELL), "--suite", "mine")
     assert read_published(Catalog(root, chosen=mine), CELL).identity_parts["dataset_version"] == "2"
     command(root, "report", "mine")
-    page = (root / "results/report/index.html").read_text()
-    assert told not in page and '<td>town</td><td class="r">2</td>' in page
+    page = report_of(root, "mine")
+    assert told not in page and '<td class="stub">town</td><td class="r">2</td>' in page
 
 
 def test_a_version_is_one_content(root: Path) -> None:

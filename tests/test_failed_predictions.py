@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import CACHE, copy_repository
+from reported import report_of
 
 METHOD = """
 from upkeep.cell import LLM, Answer, Method, Probe, Seen
@@ -70,7 +71,7 @@ def test_failed_predictions_stand_beside_every_number_and_most_of_them_are_an_ex
     )
     assert "its numbers say nothing about the method" in done.stderr
     assert "./upkeep logs oaks_babi_mini/always/default/none" in done.stderr
-    report = (root / "results/report/index.html").read_text()
+    report = report_of(root, "failing")
     assert f"{few[1]} of {few[1]} predictions of oaks_babi_mini/always/default/none failed" in report
     assert f"{few[0]} failed" in report
     shown = upkeep(root, "status", "failing").stdout

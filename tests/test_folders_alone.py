@@ -16,6 +16,7 @@ import pytest
 
 from added_folders import FILES
 from conftest import copy_repository
+from reported import report_of
 from test_run import upkeep
 from upkeep.catalog import Catalog
 from upkeep.grading.scores import Scores, read_scores
@@ -190,7 +191,7 @@ def test_both_tables_have_published_numbers_and_our_own(ran: Ran) -> None:
         name: (published, pytest.approx(own, rel=1e-5), cell) for name, (published, own, cell) in expected.items()
     }
     assert {row["state"] for row in found.values()} <= {"within the interval", "differs"}
-    page = (ran.root / "results/report/index.html").read_text()
+    page = report_of(ran.root, "towns")
     assert "How often an answer is right." in page and "How many answers lag, by habit." in page
 
 
@@ -203,6 +204,6 @@ def test_the_claims_verdict_is_that_of_the_numbers(ran: Ran) -> None:
     ((case,),) = found.own.release.cases
     assert (case.lhs, case.rhs) == pytest.approx((100 * read.right / read.asked, 100 * alone.right / alone.asked))
     assert (found.published.outcome, found.own.release.outcome) == ("holds", "holds")
-    page = (ran.root / "results/report/index.html").read_text()
+    page = report_of(ran.root, "towns")
     row = page[page.index("Who reads yesterday") :].split("</tr>")[0]
     assert re.findall(r'class="tag[^"]*"[^>]*>([^<]+)<', row) == ["holds", "holds", "not run", "not run"]

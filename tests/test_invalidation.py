@@ -265,10 +265,12 @@ def change(card: Path, **fields: object) -> None:
 def report(root: Path, scores: Scores) -> dict[str, bytes]:
     """What a run's report says, and what it is written from: the scores, the paper, the code."""
     catalog, layout = Catalog(root), Layout(root / "results")
-    render(catalog, scores, layout.report)
+    render(catalog, scores)
     sources = [*(root / "src/upkeep/report").rglob("*.py"), *(root / "papers/small").rglob("*.*")]
-    written = [layout.report, layout.scores_record, *layout.tables.rglob("*.*"), *sources]
-    return {str(path.relative_to(root)): path.read_bytes() for path in written if "__pycache__" not in path.parts}
+    pages = layout.report("small").parent.rglob("*.*")
+    written = [*pages, layout.scores_record, *layout.tables.rglob("*.*"), *sources]
+    written = [path for path in written if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in written}
 
 
 def is_judged(catalog: Catalog) -> bool:

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from conftest import CACHE, copy_repository, keep_one_figure
+from reported import report_of
 
 MINI = "evolveqa_aws_membership_mini"
 SUITE = f"""
@@ -72,5 +73,5 @@ def test_table_5_shows_it_beside_the_papers_rows_and_no_other_table_does(root: P
 
 
 def test_the_claim_about_it_sees_the_stand_in(root: Path) -> None:
-    page = (root / "results/report/index.html").read_text()
+    page = report_of(root, "attack")
     assert re.search(r"pico, evolveqa_aws: [\d.]+ &lt;= 8\.5", page)

@@ -4,52 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
 import pytest
 
+from reported import pages_of, report_of, require_whole
 from table_scores import NO_SCORES, NOTHING_WAITS, OAKS, PAPER, ROOT, SPECS, frame, score
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard
 from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.grading.scores import score_suite
 from upkeep.jobs import Cell
-from upkeep.report import page, tables
+from upkeep.report import overview, page, site, tables
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
 from upkeep.report.terminal import summary, told_findings
 from upkeep.report.waiting import pending
-
-
-class Links(HTMLParser):
-    """Collects what a page asks for, its links, ids and open elements."""
-
-    VOID = frozenset({"meta", "br", "hr", "img", "link", "path", "use", "rect", "col"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[str] = []
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag in ("script", "img", "link", "iframe"):
-            self.asked.append(tag)
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"] or "")
-        if given.get("id"):
-            self.ids.append(given["id"] or "")
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
+from upkeep.text import duration
 
 
 @pytest.fixture
@@ -66,23 +41,15 @@ def catalog(tmp_path: Path) -> Catalog:
     return Catalog(tmp_path)
 
 
-def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catalog: Catalog) -> None:
-    out = catalog.results / "report" / "index.html"
-    page.render(catalog, score_suite(catalog, "mini"), out)
-    text = out.read_text()
-    parser = Links()
-    parser.feed(text)
-    assert parser.asked == []
-    assert parser.open == []
-    assert not re.search(r"(?:src|@import|url)\s*[=(]\s*[\"']?https?:", text)
-    assert "Mini &lt;suite&gt;" in text
-    for words in ("<th>Release</th><th>Rebuild</th><th>Stand-in</th>", "release, to be run:", ">not run<", "at 95%"):
+def test_the_report_of_a_suite_without_results_is_whole_and_says_what_to_run(catalog: Catalog) -> None:
+    page.render(catalog, score_suite(catalog, "mini"))
+    require_whole(catalog.results / "report" / "mini")
+    text = report_of(catalog.root, "mini")
+    assert "Mini &lt;suite&gt;" in text and "<b>No cell is complete.</b>" in text
+    for words in (">Release</th><th>Rebuild</th><th>Stand-in</th>", "release, to be run:", ">not run<", "at 95%"):
         assert words in text
-    for link in parser.links:
-        if link.startswith("#"):
-            assert link[1:] in parser.ids
-        else:
-            assert (out.parent / link).exists(), link
+    cell = pages_of(catalog.root, "mini")["cells/oaks_babi/gold/default/none/index.html"]
+    assert "It has no scores: dataset not available" in cell and "<code>./upkeep run mini</code>" in cell
     assert {path.name for path in (catalog.results / "tables" / "oaks").iterdir()} == {
         "claims.csv",
         "other_scores.csv",
@@ -93,9 +60,11 @@ def test_the_page_of_a_suite_without_results_is_whole_and_asks_for_nothing(catal
 
 def test_each_table_says_in_whose_words_models_were_asked(catalog: Catalog) -> None:
     def told(catalog: Catalog) -> dict[Path, str]:
-        out = catalog.results / "report" / "index.html"
-        page.render(catalog, score_suite(catalog, "mini"), out)
-        files = [out, *(catalog.results / "tables" / "oaks").glob("*.[mt]*")]
+        page.render(catalog, score_suite(catalog, "mini"))
+        files = [
+            catalog.results / "report/mini/papers/oaks.html",
+            *(catalog.results / "tables" / "oaks").glob("*.[mt]*"),
+        ]
         return {file: file.read_text() for file in files}
 
     ours = told(catalog)
@@ -106,16 +75,32 @@ def test_each_table_says_in_whose_words_models_were_asked(catalog: Catalog) -> N
     theirs = told(Catalog(catalog.root))
     assert theirs.keys() == ours.keys()
     assert all(re.search(r"Here those of \S+oaks\S+ are \S+paper.txt\S+\.", text) for text in theirs.values())
-    assert not any("prelude" in text for text in theirs.values())
+    assert not any("prelude" in re.sub(r"<nav.*?</nav>", "", text, flags=re.S) for text in theirs.values())
 
 
-def test_the_page_is_the_same_bytes_each_time(catalog: Catalog) -> None:
-    scores = score_suite(catalog, "mini")
-    out = catalog.results / "report" / "index.html"
-    page.render(catalog, scores, out)
-    first = out.read_bytes()
-    page.render(catalog, scores, out)
-    assert out.read_bytes() == first
+def test_the_report_is_the_same_bytes_each_time_and_nothing_else_stays_in_its_folder(catalog: Catalog) -> None:
+    scores, folder = score_suite(catalog, "mini"), catalog.results / "report" / "mini"
+
+    def written() -> dict[str, bytes]:
+        page.render(catalog, scores)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    first = written()
+    (folder / "cells" / "gone").mkdir()
+    (folder / "cells" / "gone" / "index.html").write_text("of a cell that is no longer there")
+    assert written() == first and not (folder / "cells" / "gone").exists()
+
+
+def test_each_suite_has_a_report_of_its_own_and_one_page_leads_to_all(catalog: Catalog) -> None:
+    for name in ("mini", "other"):
+        suite = catalog.root / "config/suites" / f"{name}.yaml"
+        suite.write_text(f"{{label: {name}, summary: s, papers: [], cells: []}}")
+        page.render(Catalog(catalog.root), score_suite(Catalog(catalog.root), name))
+    leads = (catalog.results / "report" / "index.html").read_text()
+    assert re.findall(r'href="([^"]+)"', leads) == ["mini/index.html", "other/index.html"]
+    assert "upkeep: other" in report_of(catalog.root, "other") and "upkeep: other" not in report_of(
+        catalog.root, "mini"
+    )
 
 
 def status_of(state: str, message: str) -> bytes:
@@ -182,14 +167,42 @@ def test_what_waits_is_found_by_each_name_that_its_scores_would_have(catalog: Ca
     assert pending(catalog, [cell], NO_SCORES, {}, {}, {})["dataset"].to_list() == ["evowiki"]
 
 
+def test_the_first_page_says_which_method_is_the_best_and_names_none_where_two_are(catalog: Catalog) -> None:
+    def told(*rows: dict[str, Any]) -> list[str]:
+        found = overview.grid(frame(*rows))
+        return overview.sentences(catalog, found, len(rows), 7, Counter({"failed: no memory": 2}), [])
+
+    def row(method: str, value: float, dataset: str = "oaks_babi") -> dict[str, Any]:
+        return score(method=method, label=method, value=value, dataset=dataset, cell=f"{dataset}/{method}/default/m")
+
+    best = [row("long_context", 40.0), row("closed_book", 10.0), row("oracle", 90.0)]
+    first, second = told(*best, row("closed_book", 50.0, "oaks_novel"), row("long_context", 20.0, "oaks_novel"))
+    assert first == "5 of 7 cells are complete: 3 methods on 2 datasets, 7 answers; 2 failed."
+    assert second.startswith("Of the methods that must find the answer, ") and "oracle" not in second
+    assert "1 of 2 datasets" in second and "long_context" in second and "closed_book" in second
+    assert len(told(row("long_context", 10.0), row("closed_book", 10.0))) == 1, "neither is the best"
+    assert len(told(row("long_context", 10.0))) == 1, "nothing to compare it with"
+
+
+def test_text_of_cards_and_pages_is_shown_as_such_but_for_code_and_sources() -> None:
+    assert site.coded("`a<b` & c") == "<code>a&lt;b</code> &amp; c"
+    links = "[here](../x.md) [there](https://a.org) <b>x</b> ![p](q.png)"
+    shown = site.markdown(f"# Title\n\n## Part\n\n{links}\n\n| a |\n|-|\n| 1 |\n")
+    assert "Title" not in shown and "<h3>Part</h3>" in shown and "<td>1</td>" in shown
+    assert '<a href="https://a.org">there</a>' in shown and "here" in shown and "x.md" not in shown
+    assert "&lt;b&gt;" in shown and "<img" not in shown
+    assert "javascript:" not in str(site.markdown("[a](javascript:alert(1))")).replace("[a](javascript:alert(1))", "")
+    assert site.broken("a/<b>/c/d") == "a/<wbr>&lt;b&gt;/<wbr>c/<wbr>d"
+
+
 def test_controls_must_hold_on_every_slice() -> None:
     cells = [Cell("oaks_babi", "null", "default", "none"), Cell("oaks_babi", "gold", "default", "none")]
     own = {"model": "", "setting": "", "label": "c"}
     good = frame(score(**own, method="null", value=0.0), score(**own, method="gold", value=100.0))
-    assert [control.passed for control in page.controls(cells, good)] == [True, True]
+    assert [control.passed for control in overview.controls(cells, good)] == [True, True]
     bad = pl.concat([good, frame(score(**own, method="gold", subset="sparse", value=99.0))])
-    assert [control.passed for control in page.controls(cells, bad)] == [True, False]
-    assert [control.passed for control in page.controls(cells, NO_SCORES)] == [None, None]
+    assert [control.passed for control in overview.controls(cells, bad)] == [True, False]
+    assert [control.passed for control in overview.controls(cells, NO_SCORES)] == [None, None]
 
 
 def test_the_summary_has_methods_by_datasets() -> None:
@@ -227,7 +240,7 @@ def test_the_terminal_counts_what_came_of_each_papers_findings(tmp_path: Path) -
 
 @pytest.mark.parametrize(("value", "text"), [(4.21, "4.2 s"), (192.0, "3 min 12 s"), (18_420.0, "5 h 7 min")])
 def test_durations_are_readable(value: float, text: str) -> None:
-    assert page.duration(value) == text
+    assert duration(value) == text
 
 
 def test_every_key_of_a_papers_tables_is_explained() -> None:

@@ -285,7 +285,7 @@ def test_what_no_run_fills_says_why_and_what_one_does_is_still_shown() -> None:
     assert {number.reason for number in first.numbers if number.published} == {"not run"}
     unprinted = [number for number in first.numbers if not number.published]
     assert unprinted and {number.state for number in unprinted} == {"unpublished"}
-    assert "✗ / 81.7" in to_markdown(built) and "– / 53.8" in to_markdown(built)
+    assert "✗ / 81.7" in to_markdown(built) and "○ / 53.8" in to_markdown(built)
     own = {"dataset": "evowiki_stable", "subset": "single_hop", "metric": "human_fluency", "method": "", "setting": ""}
     number = of_paper("evowiki", "table_3", frame(score(**own))).rows[0].numbers[0]
     assert (number.own, number.reason) == (36.24, "")
@@ -295,7 +295,7 @@ def test_counts_have_no_decimals_beside_means_that_have_some() -> None:
     own = {"dataset": "evowiki_stable", "method": "", "setting": "", "model": "", "cell": "", "low": None, "high": None}
     counted = score(**own, metric="questions", unit="count", value=3819.0)
     built = of_paper("evowiki", "table_2", frame(counted, score(**own, metric="popularity_mean", value=7.0)))
-    assert "| 3819 / 3819 ≈ | – / 5411.98 | 7.00 / 16305.96 ≠ |" in to_markdown(built)
+    assert "| 3819 / 3819 ≈ | ○ / 5411.98 | 7.00 / 16305.96 ≠ |" in to_markdown(built)
 
 
 def test_a_stand_in_says_its_own_settings_and_is_read_by_the_papers() -> None:

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from conftest import copy_repository
+from reported import report_of
 from test_run import upkeep
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
@@ -69,7 +70,7 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
     assert all(one.outcome == "not_run" and one.missing == lacking for one in (found.own.release, found.own.rebuild))
     alone = finding(without="oracle").own.stand_in
     assert (alone.outcome, alone.missing) == ("not_run", lacking[1:])
-    page = (root / "results/report/index.html").read_text()
+    page = report_of(root, "trial_1")
     assert "Trial1" in page and "With the text that holds the answer" in page and "as it must be" in page
     assert "papers/trial_1/tables.yaml: added" not in page, "a paper of one's own was never shipped"
 
@@ -108,7 +109,7 @@ def test_a_new_papers_metric_is_scored_on_the_datasets_that_name_it(root: Path) 
     ran = upkeep(root, "run", "measured")
     assert ran.returncode == 1 and "Traceback" not in ran.stdout + ran.stderr, "complete cells without scores"
     assert "the metrics cannot be imported: OSError: no such number" in ran.stderr
-    assert "cannot be imported" in (root / "results/report/index.html").read_text()
+    assert "cannot be imported" in report_of(root, "measured")
 
 
 @pytest.mark.parametrize(

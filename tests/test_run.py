@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from conftest import CACHE, copy_repository, keep_one_figure
+from reported import report_of
 from upkeep.contract import Manifest
 from upkeep.files import locked
 
@@ -77,7 +78,7 @@ def test_a_run_ends_with_tables_and_the_place_of_the_report(finished: Finished) 
     root, out = finished.root, finished.out
     assert "runtime: process" in out and "not isolated" in out
     assert "100.0" in out and "Report:" in out
-    page = (root / "results" / "report" / "index.html").read_text()
+    page = report_of(root, "controls")
     assert "as it must be" in page and "not isolated" in page
 
 
@@ -147,7 +148,7 @@ def test_a_failed_cell_is_named_with_its_reason_and_the_others_are_reported(root
     said = result.stdout + result.stderr
     assert "broken on purpose" in said and "null" in said
     assert "100.0" in result.stdout
-    page = (root / "results" / "report" / "index.html").read_text()
+    page = report_of(root, "controls")
     assert "broken on purpose" in page
 
 

@@ -72,18 +72,19 @@ def test_when_all_is_done_the_report_is_next(catalog: Catalog) -> None:
     assert found.counts["done"] == 5 and {job.state for job in found.jobs} == {"done"}
     assert found.next[0].startswith("./upkeep run mini ")
     layout = Layout(catalog.results)
-    layout.report.parent.mkdir(parents=True)
-    layout.report.write_text("<html>")
+    page = layout.report("mini")
+    page.parent.mkdir(parents=True)
+    page.write_text("<html>")
     layout.scores_record.parent.mkdir(parents=True)
     for text, said in (
-        ('{"suite": "mini"}', f"{layout.report} "),
+        ('{"suite": "mini"}', f"{page} "),
         ('{"suite": "another"}', "./upkeep run mini "),
         ("{", "./upkeep run mini "),
     ):
         layout.scores_record.write_text(text)
         assert look(catalog).next[0].startswith(said), text
     layout.scores_record.write_text('{"suite": "mini"}')
-    os.utime(layout.report, (1, 1))
+    os.utime(page, (1, 1))
     assert look(catalog).next[0].startswith("./upkeep run mini "), "a cell was run again since"
 
 

@@ -15,7 +15,7 @@ from conftest import ROOT
 from table_papers import built_of, only
 from table_scores import NO_SCORES, NOTHING_WAITS, OAKS, PAPER, SPECS, frame, place, score, table
 from upkeep.catalog import Catalog
-from upkeep.report import page, tables, waiting
+from upkeep.report import papers, tables, waiting
 from upkeep.report.fields import as_printed
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import Called
@@ -101,7 +101,7 @@ def test_a_table_by_dataset_has_the_papers_datasets_alone() -> None:
     names = ("oaks_babi", "oaks_babi_mini", "oaks_novel_changes", "evowiki_mini")
     scores = frame(*(score(**own, dataset=name.removesuffix("_mini"), dataset_id=name) for name in names))
     called = waiting.Printed(frozenset({("oaks_babi", "", "")}))
-    found = page._of_paper(Catalog(ROOT), "oaks", called, scores)
+    found = papers.of_paper(Catalog(ROOT), "oaks", called, scores)
     assert found["dataset_id"].to_list() == ["oaks_babi", "oaks_babi_mini", "oaks_novel_changes"]
     assert [row.reason for row in table("table_7", found).ours] == [
         "not in the paper's table: dataset oaks_novel_changes",

@@ -98,8 +98,8 @@ def test_every_form_of_a_table_says_the_same() -> None:
     assert [line["difference"] for line in found] == ["0.44", "51.5", "-1.06", ""]
     assert found[2]["reason"] == "the model has random weights"
     markdown = to_markdown(built)
-    assert "36.2±1.0 / 35.8 ≈ | 90.0±2.0 / 38.5 ≠ | 36.2±1.0 / 37.3 † | – / 29.4 |" in markdown
-    latex = r"36.2$\pm$1.0 / 35.8 $\approx$ & 90.0$\pm$2.0 / 38.5 $\neq$ & 36.2$\pm$1.0 / 37.3 \dag{} & -- / 29.4"
+    assert "36.2±1.0 / 35.8 ≈ | 90.0±2.0 / 38.5 ≠ | 36.2±1.0 / 37.3 † | ○ / 29.4 |" in markdown
+    latex = r"36.2$\pm$1.0 / 35.8 $\approx$ & 90.0$\pm$2.0 / 38.5 $\neq$ & 36.2$\pm$1.0 / 37.3 \dag{} & $\circ$ / 29.4"
     assert latex in to_latex(built)
     number = place(built, "Qwen3-30B off", "OAKS-B | Base | Sprs.")
     assert told(number, 1) == (

@@ -53,7 +53,7 @@ def test_own_and_published_numbers_stand_side_by_side() -> None:
 def test_a_number_that_was_not_run_says_so() -> None:
     number = place(table("table_2"), "Qwen3-30B off", "OAKS-B | Base | All")
     assert (number.own, number.reason) == (None, "not run")
-    assert "– / 35.8" in to_markdown(table("table_2"))
+    assert "○ / 35.8" in to_markdown(table("table_2"))
 
 
 def test_a_failed_cell_says_why() -> None:

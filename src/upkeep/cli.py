@@ -281,8 +281,12 @@ def _parser(root: str) -> argparse.ArgumentParser:
     score = command("score", results.score, "score the complete cells of a suite")
     score.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
 
-    report = command("report", results.report, "tables, figures and the page from the scores")
+    report = command("report", results.report, "tables, figures and the pages from the scores")
     report.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    report.add_argument(
+        "--answers", nargs="+", default=[], metavar="CELL",
+        help="cells whose answers it has one by one, `all` or `none`; default: all, where they are 100,000 at most",
+    )  # fmt: skip
 
     for one in (run, cell):
         sampled = one.add_mutually_exclusive_group()

@@ -129,8 +129,13 @@ class Layout:
         return self.results / "scores" / "scores.json"
 
     @property
-    def report(self) -> Path:
+    def reports(self) -> Path:
+        """The page that leads to the report of each suite."""
         return self.results / "report" / "index.html"
+
+    def report(self, suite: str) -> Path:
+        """The first page of a suite's report; the folder is all of it."""
+        return self.results / "report" / suite / "index.html"
 
     @property
     def tables(self) -> Path:

@@ -116,7 +116,7 @@ class Workflow:
 
     @property
     def report(self) -> str:
-        return str(self.layout.report)
+        return str(self.layout.report(self.name))
 
     @functools.cached_property
     def manifests(self) -> list[str]:

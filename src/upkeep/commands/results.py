@@ -62,9 +62,9 @@ def report(arguments: argparse.Namespace) -> int:
             f"{told(sample)} is in no table, so there is no report of it",
             remedy="`./upkeep report` without it, of what was asked whole",
         )
-    out = Layout(catalog.results).report
-    tell_edits(render(catalog, scores_now(catalog, arguments.suite or catalog.config.suite), out))
-    print(out)
+    suite = arguments.suite or catalog.config.suite
+    tell_edits(render(catalog, scores_now(catalog, suite), arguments.answers))
+    print(Layout(catalog.results).report(suite))
     return 0
 
 

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print(*listed(catalog, cells), sep="\n", flush=True)
     begin = time.monotonic()
-    before = _stamp(Layout(catalog.results).report)
+    before = _stamp(Layout(catalog.results).report(name))
     again: list[str] = []
     if catalog.config.fresh:
         again = ["--forcerun", *(f"batch {batch.name}" for batch in batches(catalog, cells))]
@@ -101,10 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
     if finished != 0:
         # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
         scores = score_suite(catalog, name)
-        render(catalog, scores, Layout(catalog.results).report)
+        render(catalog, scores)
     else:
         scores = read_scores(catalog, name)
-        if _stamp(Layout(catalog.results).report) == before:
+        if _stamp(Layout(catalog.results).report(name)) == before:
             print("nothing to do: every cell is complete and up to date")
     counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
     print(summary(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()}))
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     if finished == 0:
         tell_refused(scores)
     tell_alike(scores)
-    print(f"\n{time.monotonic() - begin:.0f} s. Report: {Layout(catalog.results).report}")
+    print(f"\n{time.monotonic() - begin:.0f} s. Report: {Layout(catalog.results).report(name)}")
     tell_edits(edited(catalog, name))
     if finished != 0:
         missing = sum(standing.manifest is None for standing in scores.basis.cells.values())

@@ -10,25 +10,19 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from upkeep.catalog import Catalog
 from upkeep.cell.lockstep import call_seed
-from upkeep.contract import Manifest, Prediction
+from upkeep.contract import Prediction
 from upkeep.errors import UpkeepError
-from upkeep.files import folders_with
 from upkeep.gateway.calls import Call, Calls
-from upkeep.grading.graded import graded
-from upkeep.grading.judged import judged
-from upkeep.grading.key import read_key
 from upkeep.inputs import command_of
-from upkeep.integrity import Missing, verify_folder
-from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.published import predictions, standing
+from upkeep.published import predictions
+from upkeep.report.shown import CALLS, FORMS, PARSES, UNASKED, UNKEPT, Shown
 from upkeep.text import printable
 
 LISTED = 100
@@ -39,70 +33,8 @@ FIELD = 48
 """Characters of an answer in a listing."""
 NEWEST = 10
 """Documents that are named of those that have arrived."""
-CALLS = 50
-"""Calls of a prediction that are shown, without `full`."""
 LOOKED = 10_000
 """Calls of a prediction that are looked up at most."""
-PARSES = {
-    "marker": "after the marker that the prompt demands",
-    "lenient": "after another spelling of the marker",
-    "whole": "the whole reply, which has no marker",
-    "none": "not read: there is no answer in the reply",
-}
-FORMS = {"short": "in a few words", "choice": "an option's letter", "label": "one of the labels"}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A published cell, verified, with its verdicts."""
-
-    catalog: Catalog
-    cell: Cell
-    manifest: Manifest
-    stale: str | None
-    """Why it does not count as things are now."""
-    graded: pl.DataFrame
-    """As scoring grades it: a row for each probe and trial, in the order of the probes."""
-    gold: pl.DataFrame
-
-    @classmethod
-    def read(cls, catalog: Catalog, name: str) -> Shown:
-        """Read a cell.
-
-        Raises:
-            UpkeepError: there is no such cell, it is not published, or its files or its dataset are damaged.
-        """
-        cell = Cell.parse(name)
-        catalog.check(cell)
-        layout = Layout(catalog.results)
-        folder = layout.cell(cell)
-        try:
-            manifest = verify_folder(folder, catalog.hashes)
-        except Missing:
-            raise Missing("this cell is not published", where=folder, remedy=command_of(cell)) from None
-        problem = standing(catalog, cell, as_asked=True).problem
-        stale = None if problem is None else ": ".join(filter(None, (problem.problem, problem.remedy)))
-        key = read_key(catalog, cell.dataset).asked_of(manifest)
-        verdicts = graded(catalog, cell, manifest, key).with_key(key, manifest.trials)
-        gold = pl.read_parquet(layout.dataset(cell.dataset) / "gold.parquet")
-        return cls(catalog, cell, manifest, stale, verdicts.with_columns(said="verdict", verdict=_VERDICT), gold)
-
-    @property
-    def name(self) -> str:
-        return str(self.cell)
-
-
-_VERDICT = (
-    pl.when("failed")
-    .then(pl.lit("failed"))
-    .when("right")
-    .then(pl.lit("right"))
-    .when("outdated")
-    .then(pl.lit("outdated"))
-    .when(pl.col("parse") == "none")
-    .then(pl.lit("unread"))
-    .otherwise(pl.lit("wrong"))
-)
 
 
 def show(
@@ -202,18 +134,14 @@ def one(cell: Shown, probe: str, trial: int, *, full: bool) -> Iterator[str]:
 
 def _judges(cell: Shown, probe: str, trial: int) -> Iterator[str]:
     """What judges said of the response, whatever suite they judge in."""
-    folder = Layout(cell.catalog.results).results / "judged"
     lines = []
-    for judge in folders_with(folder, str(cell.cell)):
-        try:
-            rows = judged(cell.catalog, cell.cell, judge, cell.manifest).rows
-        except UpkeepError as error:
-            lines.append(f"  {judge}: {_plain(error.problem)}")
+    for judge, said in cell.judges():
+        if isinstance(said, UpkeepError):
+            lines.append(f"  {judge}: {_plain(said.problem)}")
             continue
-        here = rows.filter((pl.col("probe_id") == probe) & (pl.col("trial") == trial))
+        here = said.rows.filter((pl.col("probe_id") == probe) & (pl.col("trial") == trial))
         for decides, word, meaning in here.select("decides", "verdict", "meaning").iter_rows():
-            told = meaning or "not asked: the answer key's words stand"
-            lines.append(f"  {judge}, {decides}: {told}" + (f" ({_plain(word)})" if word else ""))
+            lines.append(f"  {judge}, {decides}: {meaning or UNASKED}" + (f" ({_plain(word)})" if word else ""))
     if lines:
         yield ""
         yield "JUDGES"
@@ -280,8 +208,7 @@ def _calls(cell: Shown, prediction: Prediction, question: str, *, full: bool) ->
         yield ""
         yield f"CALL {number:,} of {total:,}  {key[:16]}"
         if call is None:
-            yield "  no request with this key is on record: it was pruned, or the record is another machine's"
-            yield "  (`./upkeep record import`), or the method's container named a key that is none of its own"
+            yield from (f"  {line}" for line in UNKEPT)
         else:
             yield from _call(call, full=full)
     if total > CALLS and not full:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from upkeep.report.comparing import State
@@ -12,14 +13,14 @@ MARKS: dict[State, str] = {
     "within the interval": "≈",
     "differs": "≠",
     "not comparable": "†",
-    "not run": "–",
+    "not run": "○",
     "no number": "✗",
     "unpublished": "·",
 }
 """What stands for the state of a place."""
 LEGEND = (
     "own / published: ≈ the published number lies in our 95% interval, ≠ it does not, † they are not comparable; "
-    "– not run, ✗ no number of our own (see the notes), · no published number"
+    "○ not run, ✗ no number of our own (see the notes), · no published number"
 )
 OURS = "Our own variants"
 
@@ -96,3 +97,11 @@ def ours(table: Table) -> Part:
         for row in table.ours
     ]
     return Part([*(stub.heading for stub in spec.stub), *(["Setting"] * settings)], [], ["Why"], rows)
+
+
+def unfilled(table: Table) -> list[tuple[int, str, str]]:
+    """(places, reason, command) of the paper's places that have no number of our own, the most first."""
+    found = Counter(
+        (number.reason, number.command) for row in table.papers for number in row.numbers if number.own is None
+    )
+    return [(count, reason, command) for (reason, command), count in found.most_common()]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 
+from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.grading.scores import Scores
+from upkeep.jobs import Cell
 from upkeep.report import tables
 from upkeep.report.best import best_of
 from upkeep.report.fields import as_printed
@@ -36,23 +37,27 @@ def tables_of(scores: Scores, paper: str) -> Iterator[tables.Table]:
         known,
         basis.wanted(scores.lacking),
     )
-    more: pl.DataFrame = pl.DataFrame(schema=PENDING_SCHEMA)
-    gaps: Gaps = {}
-    with contextlib.suppress(UpkeepError):  # a card that cannot be read, of what this suite may not use
-        more, gaps = beyond(catalog, basis.all, known, spec.called)
-    own = _of_paper(scores, paper, spec, known)
+    more, gaps = beyond_suite(catalog, basis.all, known, spec)
+    table = best_of(scores.table, spec.best, spec.judge) if spec.best else scores.table
+    own = of_paper(catalog, paper, known, as_printed(table, spec.called))
     yield from tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps)
 
 
-def _of_paper(scores: Scores, paper: str, spec: PaperSpec, known: Printed) -> pl.DataFrame:
-    """The scores on a paper's datasets, as it calls them."""
-    catalog = scores.basis.catalog
-    table = best_of(scores.table, spec.best, spec.judge) if spec.best else scores.table
-    called = as_printed(table, spec.called)
-    ran = [name for name in called["dataset_id"].unique() if name in catalog.datasets]  # sums are of several
+def of_paper(catalog: Catalog, paper: str, known: Printed, scores: pl.DataFrame) -> pl.DataFrame:
+    """The scores on a paper's datasets, as cards or published numbers name them; its tables see no others."""
+    ran = [name for name in scores["dataset_id"].unique() if name in catalog.datasets]  # sums are of several
     families = [name for name in ran if catalog.dataset(name).paper == paper]
     named = {dataset for dataset, _, _ in known.triples}
-    return called.filter(pl.col("dataset_id").is_in(families) | pl.col("dataset").is_in(sorted(named)))
+    return scores.filter(pl.col("dataset_id").is_in(families) | pl.col("dataset").is_in(sorted(named)))
+
+
+def beyond_suite(catalog: Catalog, cells: Iterable[Cell], known: Printed, spec: PaperSpec) -> tuple[pl.DataFrame, Gaps]:
+    """`waiting.beyond`; a card that cannot be read, of what this suite may not use, keeps no report from being written:
+    `./upkeep list` tells it."""
+    try:
+        return beyond(catalog, cells, known, spec.called)
+    except UpkeepError:
+        return pl.DataFrame(schema=PENDING_SCHEMA), {}
 
 
 def table_ids(scores: Scores) -> list[tuple[str, str]]:

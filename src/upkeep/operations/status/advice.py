@@ -48,7 +48,7 @@ def next_steps(catalog: Catalog, found: Survey) -> list[str]:
     if under_way:
         lines.append("./upkeep status --watch    work is under way; this follows it")
     elif counts["done"] == sum(counts.values()):
-        page = Layout(catalog.results).report
+        page = Layout(catalog.results).report(found.suite)
         if _is_reported(catalog, found):
             lines.append(f"{page}    every cell is complete, and the report was written after the last of them")
         else:
@@ -72,7 +72,7 @@ def _is_reported(catalog: Catalog, found: Survey) -> bool:
     try:
         scored = read_record(layout.scores_record, _Scored)
         newest = max((cell / "manifest.json").stat().st_mtime_ns for cell in cells)
-        return scored.suite == found.suite and layout.report.stat().st_mtime_ns >= newest
+        return scored.suite == found.suite and layout.report(found.suite).stat().st_mtime_ns >= newest
     except (OSError, Missing, Damaged):
         return False
 

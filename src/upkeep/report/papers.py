@@ -1,0 +1,112 @@
+"""A paper's tables, figures and findings: as files, and as its page shows them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from upkeep.catalog import Catalog
+from upkeep.grading.scores import Scores
+from upkeep.layout import Layout
+from upkeep.report import drawing, figures, tables, verdicts, written
+from upkeep.report.asked import asked
+from upkeep.report.best import best_of
+from upkeep.report.drawn import Drawn
+from upkeep.report.fields import as_judged, as_printed
+from upkeep.report.reference import read_reference
+from upkeep.report.specs import PaperSpec
+from upkeep.report.tabled import beyond_suite, of_paper
+from upkeep.report.waiting import Printed
+
+
+@dataclass(frozen=True, slots=True)
+class Plate:
+    """A figure with the runs that the paper has, and one with the others, as SVG; empty where there are none."""
+
+    figure: figures.Figure
+    papers: str
+    ours: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    id: str
+    label: str
+    citation: str
+    tables: list[tables.Table]
+    figures: list[Plate]
+    asked: str
+    """Whose the words of its prompts are."""
+    elsewhere: int
+    """Scores on its datasets that no table has a place for."""
+    findings: list[verdicts.Finding]
+    files: list[Path]
+    """Its tables as files, the scores of no table, and what came of its findings."""
+
+
+def references(catalog: Catalog, paper: str, spec: PaperSpec) -> list[pl.DataFrame]:
+    """The published numbers of a paper's tables."""
+    return [read_reference(catalog.root / "papers" / paper / "reference" / table.file) for table in spec.tables]
+
+
+def paper_of(
+    catalog: Catalog,
+    paper: str,
+    spec: PaperSpec,
+    suite_scores: Scores,
+    waiting: pl.DataFrame,
+    known: Printed,
+) -> Paper:
+    """Write a paper's tables to `results/tables/<paper>/` and its figures to `results/figures/<paper>/`; what its page
+    shows of it.
+
+    Args:
+        waiting: `waiting.PENDING_SCHEMA`, of the suite's cells.
+        known: what its published numbers are called.
+    """
+    layout, folder = Layout(catalog.results), catalog.root / "papers" / paper
+    table, cells = suite_scores.table, suite_scores.basis.all
+    scores = as_printed(best_of(table, spec.best, spec.judge) if spec.best else table, spec.called)
+    more, gaps = beyond_suite(catalog, cells, known, spec)
+    own = of_paper(catalog, paper, known, scores)
+    built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
+    words = asked(catalog, paper)
+    files = [path for one in built for path in written.write(one, layout.tables / paper, words)]
+    placed = frozenset[int]().union(*(one.placed for one in built))
+    elsewhere = written.write_elsewhere(own, placed, layout.tables / paper)
+    plates, drawn = [], Drawn(catalog.results / "figures" / paper)
+    for figure_spec in spec.figures:
+        published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
+        figure = figures.build(figure_spec, as_judged(own, spec.judge), published)
+        svgs = drawing.write(figure, drawn)
+        names = (figure_spec.id, f"{figure_spec.id}-own")
+        plates.append(
+            Plate(figure, *(_inline(svg, name) if svg else "" for svg, name in zip(svgs, names, strict=True)))
+        )
+    if plates:
+        drawn.keep()
+    drawn_models = {one.id: one.models for one in spec.figures}
+    findings = verdicts.findings(folder, scores, suite_scores.resamples, spec.judge, drawn_models)
+    written.write_findings(findings, layout.tables / paper)
+    return Paper(
+        id=paper,
+        label=spec.label,
+        citation=spec.citation,
+        tables=built,
+        figures=plates,
+        asked=words,
+        elsewhere=elsewhere,
+        findings=findings,
+        files=[*files, layout.tables / paper / written.ELSEWHERE, layout.tables / paper / written.FINDINGS],
+    )
+
+
+def _inline(svg: str, name: str) -> str:
+    """The SVG element alone, as a part of a page that has others: names of its parts begin with its own, and what
+    nothing refers to has none."""
+    named = set(re.findall(r'[("]#([^)"]+)', svg))
+    svg = re.sub(r'([("])#', rf"\1#{name}-", svg[svg.index("<svg") :])
+    return re.sub(r' id="([^"]+)"', lambda one: f' id="{name}-{one[1]}"' if one[1] in named else "", svg)
