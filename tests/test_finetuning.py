@@ -225,7 +225,7 @@ def test_weights_do_not_depend_on_how_a_batch_is_divided(base: Path, tmp_path: P
         one: max(float((whole[n] - other[n]).abs().max()) for n in whole)
         for one, other in (("parts", parts), ("smaller", smaller))
     }
-    assert apart(parts) < 1e-5 < 1e-4 < apart(smaller)
+    assert apart["parts"] < 1e-5 < 1e-4 < apart["smaller"]
 
 
 # ---------------------------------------------------------------- stages

@@ -117,7 +117,7 @@ def test_there_is_no_report_of_a_sample(root: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_workflow_of_a_sample_makes_its_cells_and_no_report(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert workflow(root).wanted[-1] == "results/report/index.html"
+    assert workflow(root).wanted[-1] == "results/report/mini/index.html"
     monkeypatch.setenv("UPKEEP_LIMIT", "2")
     made = workflow(root)
     assert made.wanted == [f"results/samples/limit2/cells/{cell}/manifest.json" for cell in CELLS]

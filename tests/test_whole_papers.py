@@ -26,7 +26,7 @@ from upkeep.catalog import Catalog
 from upkeep.grading import measuring, resampling
 from upkeep.grading.score import identify
 from upkeep.jobs import Cell
-from upkeep.report import claims, figures, page, tables, verdicts, waiting
+from upkeep.report import claims, figures, papers, tabled, tables, verdicts, waiting
 from upkeep.report.best import best_of
 from upkeep.report.comparing import NOT_RUN
 from upkeep.report.fields import agrees, as_judged, as_printed, expanded, holds
@@ -73,10 +73,10 @@ class Whole:
 def whole(paper: str) -> Whole:
     catalog, spec = Catalog(ROOT), read_paper(ROOT / "papers" / paper)
     cells, table = scores_of(catalog, paper)
-    known = waiting.Printed.of(page._references(catalog, paper, spec))
+    known = waiting.Printed.of(papers.references(catalog, paper, spec))
     made_up = as_printed(best_of(table, spec.best, spec.judge) if spec.best else table, spec.called)
     scores = made_up.with_columns(value=pl.int_range(pl.len()).cast(pl.Float64))
-    own = page._of_paper(catalog, paper, known, scores)
+    own = tabled.of_paper(catalog, paper, known, scores)
     more, gaps = waiting.beyond(catalog, cells, known, spec.called)
     built = tables.build_all(ROOT / "papers" / paper, own, as_printed(more, spec.called), gaps)
     return Whole(paper, spec, cells, made_up["value"], scores, own, list(built))
