@@ -275,6 +275,13 @@ def trained(run: Run) -> Iterator[Expectation]:
     costs = mean(lora.paired(TAUGHT, "closed_book", "closed_book", full).filter(*old), "gain")
     what = f"{TAUGHT}, old facts of one hop: after `sft` on {ELSEWHERE} in full fewer are left than by LoRA"
     yield Expectation(what, costs.gain, costs.low > 0)
+    distilled = run.after(f"sdft.lora_tiny@{ELSEWHERE}")
+    kept = mean(distilled.paired(TAUGHT, "closed_book", "closed_book", lora).filter(*old), "gain")
+    yield Expectation(
+        f"{TAUGHT}, the same: after `sdft` by LoRA more are left than after `sft`", kept.gain, kept.low > 0
+    )
+    told = mean(run.after("sdft.lora_tiny").paired(ELSEWHERE, "closed_book", "closed_book", run), "gain")
+    yield Expectation(f"{ELSEWHERE}: `sdft` raises `closed_book`", told.gain, told.low > 0)
 
 
 def of_caches(run: Run) -> Iterator[Expectation]:
