@@ -185,6 +185,6 @@ def _papers(papers: Sequence[Paper]) -> list[str]:
 
 
 def _decided(counts: Mapping[str, int], name: str) -> str:
-    words = {"holds": "hold", "fails": "fail", "undecided": "are undecided"}
-    found = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts.get(outcome)]
+    words = {"holds": ("holds", "hold"), "fails": ("fails", "fail"), "undecided": ("is undecided", "are undecided")}
+    found = [f"{count} {words[outcome][count > 1]}" for outcome in words if (count := counts.get(outcome, 0))]
     return f"{', '.join(found)} on {name}" if found else ""

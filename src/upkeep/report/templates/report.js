@@ -123,8 +123,8 @@ class Table {
     this.sides.forEach((side, n) => columns.push({ head: `Answer${mark(n)}`, width: 16, of: (rows) => side.known("answer", rows[n]) }));
     columns.push({ head: "Right", width: 16, of: ([row]) => one.known("right", row) });
     this.sides.forEach((side, n) => {
-      if (side.data.retrieves) columns.push({ head: `Evidence at${mark(n)}`, width: 9, of: (rows) => side.rows.rank[rows[n]] || "" });
-      columns.push({ head: `Tokens${mark(n)}`, width: 8, of: (rows) => side.rows.prompt[rows[n]] });
+      if (side.data.retrieves) columns.push({ head: `Evidence at${mark(n)}`, width: 13, of: (rows) => side.rows.rank[rows[n]] || "" });
+      columns.push({ head: `Tokens${mark(n)}`, width: 10, of: (rows) => side.rows.prompt[rows[n]] });
     });
     return columns;
   }
