@@ -310,7 +310,7 @@ def test_baselines_are_printed_for_people_and_for_programs(
     assert run(monkeypatch, tmp_path, "dataset", "baselines", "news", "--json") == 0
     (found,) = msgspec.json.decode(capsys.readouterr().out, type=list[Baselines])
     assert found == baselines(catalog, "news")
-    assert run(monkeypatch, tmp_path, "dataset", "build") == 1
+    assert run(monkeypatch, tmp_path, "dataset", "build") == 2
 
 
 def test_they_are_kept_beside_the_dataset_and_worked_out_anew_where_they_are_gone_or_of_something_else(

@@ -139,4 +139,4 @@ def test_the_command_line_tells_a_name_from_a_place(
     code, told = new("model", f"{repository}/nowhere/mine-2")
     assert code == 1 and "no model there" in told
     code, told = new("model", "other", "--gpus", "2")
-    assert code == 1 and "write `gpus` into the card" in told and not (repository / "models/other").exists()
+    assert code == 2 and "write `gpus` into the card" in told and not (repository / "models/other").exists()

@@ -20,6 +20,8 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 _FINISHED = msgspec.msgpack.Decoder(wire.Finished)
+_LENGTH = msgspec.msgpack.Decoder(int | wire.Scorable)
+"""Of what is kept of a prompt: its length in tokens, or that with a continuation of which the tokens are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Ca
     prompt, asked = found
     kept, counted = replies.get(key), replies.get(prompt)
     reply = None if kept is None else _FINISHED.decode(kept)
-    tokens = None if counted is None else msgspec.msgpack.decode(counted, type=int)
+    length = None if counted is None else _LENGTH.decode(counted)
+    tokens = length.length if isinstance(length, wire.Scorable) else length
     answer = reasoning = seed = None
     completion, ended = 0, "none is on record: the request failed, or its reply is damaged"
     if isinstance(asked, wire.Score):
