@@ -37,7 +37,7 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 HOSTILE = Path(__file__).resolve().parent / "hostile"
-HONEST = Cell("toy", "hostile", "honest", "none")
+HONEST = Cell("toy", "honest", "default", "none")
 PROGRAM = {"search_by_a_program"}
 """Attacks of a method that is a program: `hostile/program.py`."""
 TEXT = "What is to come"
@@ -126,8 +126,10 @@ class Repository:
         }
         variants = {name: {"attack": name} | places for name in attacks}
         programs = {name: variants.pop(name) for name in PROGRAM}
+        longer = card["resources"] | {"minutes": 24 * MINUTES}
         for name, file, more in (
-            ("hostile", "method.py", {"variants": {"honest": {"attack": None}} | variants}),
+            ("honest", "method.py", {"variants": {"default": {"attack": None}}, "resources": longer}),
+            ("hostile", "method.py", {"variants": variants}),
             ("hostile_program", "program.py", {"variants": programs, "command": ["python3", "program.py"]}),
         ):
             method = self.root / "methods" / name
