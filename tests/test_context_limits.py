@@ -16,7 +16,7 @@ from method_runs import make
 from test_a_mem import kind
 from test_context_methods import Scripted, led, searching
 from upkeep.building.tokens import DEFAULT, load
-from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen
+from upkeep.cell import Answer, Message, Method, Reply, Sampling, Seen, ToolCall
 
 # ---------------------------------------------------------------- roles
 
@@ -125,6 +125,14 @@ def test_half_a_search_in_text_is_told_so_counts_and_ends_at_the_limit(method: s
     _, (answer,) = led(method, variant, llm, [(0, 1, 2, 3, 4)])
     assert len(llm.prompts) == 4 and llm.prompts[-1].count("The search has no query.") == 3
     assert (answer.retrieved, answer.response) == ([], line), "what it says then is no answer, and is not replaced"
+
+
+@pytest.mark.parametrize(("method", "variant"), SEARCHING)
+def test_a_call_of_a_tool_that_there_is_not_searches_for_nothing_and_counts(method: str, variant: str) -> None:
+    llm = Scripted(lambda _: ToolCall("c0", "look_up", '{"query": "Mira"}'))
+    _, (answer,) = led(method, variant, llm, [(0, 1, 2, 3, 4)], calls_tools=True)
+    assert llm.offered == [True, True, True, False] and not answer.retrieved
+    assert llm.prompts[-1].count("The search has no query.") == 3
 
 
 @pytest.mark.parametrize(("method", "variant"), SEARCHING)
