@@ -231,7 +231,7 @@ def test_a_chunks_summary_is_within_its_budget_and_chunks_are_as_full_as_the_mod
         sizes = [sum(count(text) + 2 for text in chunk) for chunk in chunks]
         room = vars(type(method))["room"](method, llm)
         assert max(sizes) <= room and all(size + count(LONG[-1].text) > room * 0.9 for size in sizes[:-1])
-    assert len(chunks) > 3
+    assert len(chunks) > 1
 
 
 def test_a_documents_summary_is_within_its_budget() -> None:
