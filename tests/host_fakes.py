@@ -133,7 +133,8 @@ class RunnerRuntime(ScriptedRuntime):
     def start(self, prepared: Prepared, launch: Launch) -> Handle:
         command = [sys.executable, *launch.arguments]
         if not launch.arguments:
-            methods = launch.inputs["cell"].parents[7] / "methods"
+            folders = (folder / "methods" for folder in launch.inputs["cell"].parents)
+            methods = next(folder for folder in folders if folder.is_dir())
             command += ["-m", "upkeep.cell", launch.inputs["cell"] / "cell.json", methods]
         process = subprocess.Popen(
             command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 import zlib
@@ -21,6 +22,19 @@ from upkeep.contract import Document, Gold, Probe
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = {name: Prompt(Catalog(ROOT).prompt(name)) for name in Catalog(ROOT).prompts}
 """Those of the repository."""
+SAID = {
+    '"entities"': {"entities": ["Mira", "attic"]},
+    '"triples"': {"triples": [["Mira", "is in", "the attic"]]},
+    '"facts"': {"facts": [1]},
+    '"neighbours"': {"links": [0], "tags": ["place"], "neighbours": [{"note": 0, "context": "Mira", "tags": ["a"]}]},
+    '"keywords"': {"keywords": ["Mira"], "context": "Mira is in the attic.", "tags": ["place"]},
+}
+"""What a model that can write JSON says to a prompt that asks for some."""
+
+
+def json_said(prompt: str) -> str | None:
+    """The JSON that a prompt asks for; None where it asks for none."""
+    return next((json.dumps(said) for key, said in SAID.items() if key in prompt), None)
 
 
 def text_of(messages: Sequence[Message]) -> str:

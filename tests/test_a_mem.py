@@ -69,15 +69,21 @@ def test_links_are_followed_up_to_the_notes_that_are_read() -> None:
     assert len({one.id for one in answers[-1].retrieved}) == 5
 
 
-@pytest.mark.parametrize("reply", ["", "no json", "[1]", '{"keywords": 3, "links": {}, "neighbours": 1}', '{"a": '])
+def test_a_reply_that_leaves_everything_as_it_is_counts_as_read() -> None:
+    _, answers = led("a_mem", "default", Scripted(lambda p: "{}" if kind(p) == "evolution" else told(p)))
+    assert answers[-1].values == {"unread_notes": 0, "unread_query": 0}
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "no json", "[1]", '[{"name": "search"}]', '{"keywords": 3, "links": {}, "neighbours": 1}', '{"a": ']
+)
 @pytest.mark.parametrize("of", ["analysis", "evolution", "query"])
 def test_a_reply_that_is_not_what_was_asked_for_changes_nothing_and_is_counted(of: str, reply: str) -> None:
     llm = Scripted(lambda prompt: reply if kind(prompt) == of else told(prompt))
     method: Any
     method, answers = led("a_mem", "default", llm)
-    no_object = not reply.endswith("}")
-    unread = {"analysis": 5, "evolution": 4, "query": 0}[of] if no_object else 0
-    assert answers[-1].values == {"unread_notes": unread, "unread_query": float(of == "query" and no_object)}
+    unread = {"analysis": 5, "evolution": 4, "query": 0}[of]
+    assert answers[-1].values == {"unread_notes": unread, "unread_query": float(of == "query")}
     assert len(answers) == 5 and len(method.notes["s"]) == 5
     if of == "evolution":
         assert all(note.links == [] for note in method.notes["s"])

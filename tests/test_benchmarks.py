@@ -73,6 +73,13 @@ def number(text: str) -> float:
             (1, 2),
             marks=pytest.mark.vllm,
         ),
+        pytest.param(
+            "memories",
+            ["--streams", "2", "--questions", "8", "--documents", "1", "--budget", "4"],
+            4,
+            (2, 3, 4, 5),
+            marks=pytest.mark.vllm,
+        ),
         pytest.param("cluster", ["--few", "1", "--cells", "2"], 3, (0, 2, 3, 4), marks=pytest.mark.slurm),
     ],
     ids=lambda value: "vllm" if "vllm" in str(value) else None,

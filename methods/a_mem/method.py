@@ -15,6 +15,9 @@ from upkeep.cell.asking import instructed, json_object
 from upkeep.cell.budget import cut
 from upkeep.cell.interface import PromptTooLong
 
+Form = dict[str, type]
+"""Fields of a JSON object, and what each holds."""
+
 ANALYSIS = """\
 You keep notes on a stream of texts. Describe the text that you are given: its most telling words, in one sentence \
 what it is about, and the subjects that it belongs to. Write JSON and nothing else: \
@@ -27,6 +30,11 @@ and how. Leave out what stays as it is. Write JSON and nothing else: \
 QUERY = """\
 Give the words by which notes that help to answer a question can be found. Write JSON and nothing else: \
 {"keywords": ["...", "..."]}"""
+
+DESCRIBED: Form = {"keywords": list, "context": str, "tags": list}
+CHANGED: Form = {"links": list, "tags": list, "neighbours": list}
+ASKED: Form = {"keywords": list}
+"""What the JSON of a reply to each has."""
 
 NOTES = 30
 """Notes that are read, those found and those linked to them (OAKS, C.1.1)."""
@@ -57,7 +65,7 @@ class AMem(Method):
         told = await self.told(ANALYSIS, "# Text\n", document.text, llm)
         note = Note(document)
         note.read(told)
-        note.unread = told is None
+        note.unread = not follows(told, DESCRIBED)
         note.embed(self)
         return note
 
@@ -67,10 +75,10 @@ class AMem(Method):
         near = nearest(new.vector, older, NEIGHBOURS)
         shown = "\n\n".join(f"## Note {n}\n{older[place].described()}" for n, place in enumerate(near))
         told = await self.told(EVOLUTION, f"# Nearest notes\n{shown}\n\n# New note\n", new.described(), llm)
-        new.unread = new.unread or told is None
+        new.unread = new.unread or not follows(told, CHANGED, whole=False)
         if told is None:
             return
-        new.links += [near[n] for n in _of(told, "links", int) if 0 <= n < len(near)]
+        new.links += [near[n] for n in dict.fromkeys(_of(told, "links", int)) if 0 <= n < len(near)]
         new.tags = _of(told, "tags", str) or new.tags
         for change in _of(told, "neighbours", dict):
             place = change.get("note")
@@ -94,7 +102,7 @@ class AMem(Method):
         answer = await self.read(probe, llm, Context(retrieved=shown), found)
         answer.values = {
             "unread_notes": float(sum(note.unread for note in notes)),
-            "unread_query": float(told is None),
+            "unread_query": float(not follows(told, ASKED)),
         }
         return answer
 
@@ -154,6 +162,15 @@ def nearest(query: np.ndarray, notes: Sequence[Note], n: int) -> list[int]:
         return []
     likeness = np.stack([note.vector for note in notes]) @ query
     return [int(place) for place in np.argsort(-likeness, kind="stable")[:n]]
+
+
+def follows(told: dict[str, Any] | None, form: Form, *, whole: bool = True) -> bool:
+    """Whether a reply's JSON object is of a form: with all of its fields, or else with any of them or with nothing."""
+    if told is None:
+        return False
+    there = told.keys() & form.keys()
+    enough = there == form.keys() if whole else bool(there) or not told
+    return enough and all(isinstance(told[name], form[name]) for name in there)
 
 
 def _of(told: dict[str, Any], key: str, kind: type) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from upkeep.cell import LLM, Answer, Context, Message, Method, Probe, Seen, Tools
-from upkeep.cell.budget import pieces
+from upkeep.cell.budget import cut, pieces
 from upkeep.cell.interface import PromptTooLong
 
 UPDATE = """\
@@ -46,9 +46,10 @@ class MemAgent(Method):
         if room < 1:
             raise PromptTooLong(f"a memory of {self.budget} tokens cannot be kept in {llm.context_length} of context")
         for section in pieces(text, room, llm):
-            memory = (await llm.chat(update(memory, section, probe), sampling)).text.strip()
-            if not memory:
+            reply = await llm.chat(update(memory, section, probe), sampling)
+            if not (written := reply.text.strip()):
                 raise ValueError("the memory came back empty")
+            memory = cut(written, self.budget, llm)
         return memory
 
 

@@ -55,14 +55,20 @@ class MemoryScaffold(Method):
         return budget or max(1, self.arrived[stream] // int(self.parameters["target_ratio"]))
 
     async def rewritten(self, memory: str, document: Document, budget: int, llm: LLM) -> str:
-        """The memory after one more document."""
+        """The memory after one more document.
+
+        Raises:
+            ValueError: the model wrote nothing, which would forget all that came before.
+        """
         sampling = replace(llm.sampling, max_tokens=min(2 * budget, LONGEST))
         room = llm.context_length - sampling.max_tokens - budget - llm.count_prompt(update("", "", budget)) - 16
         if room < 1:
             raise PromptTooLong(f"a memory of {budget} tokens cannot be kept in {llm.context_length} of context")
         for text in pieces(document.text, room, llm):
             reply = await llm.chat(update(memory, text, budget), sampling)
-            memory = cut(reply.text.strip(), budget, llm)
+            if not (written := reply.text.strip()):
+                raise ValueError("the memory came back empty")
+            memory = cut(written, budget, llm)
         return memory
 
     async def answer(self, probe: Probe, seen: Seen, llm: LLM) -> Answer:

@@ -14,10 +14,11 @@ from upkeep.cell.prompts import entry
 from upkeep.cell.retrieval import Hybrid
 from upkeep.contract import ContextUse, Document, Probe, Retrieved
 
+NAME = "search"
 SEARCH = {
     "type": "function",
     "function": {
-        "name": "search",
+        "name": NAME,
         "description": "Finds the document that fits a query best among those that were not found before.",
         "parameters": {
             "type": "object",
@@ -92,7 +93,7 @@ def queries(reply: Reply, *, native: bool) -> list[tuple[str | None, str | None]
     """The searches that a reply asks for: the call that each answers to (None in text), and its query (None where it is
     malformed)."""
     if native:
-        return [(call.id, _query(call.arguments)) for call in reply.tool_calls]
+        return [(call.id, _query(call.arguments) if call.name == NAME else None) for call in reply.tool_calls]
     lines = (line.strip() for line in reply.text.splitlines())
     asked = [line[len(MARK) :].strip() for line in lines if line.lower().startswith(MARK)]
     return [(None, asked[0])] if asked else []
