@@ -33,11 +33,9 @@ import msgspec
 
 from upkeep.cell.method import Tools
 from upkeep.cell.samples import Material, Recipe, Sample
-from upkeep.cell.training import Checkpoints, Training, keeping
+from upkeep.cell.training import POINTS, Checkpoints, Training, course_of, keeping, thinned
 from upkeep.contract import Course
 
-POINTS = 200
-"""Of a loss curve at most."""
 TRAINER, MADE = "trainer", "made"
 """Of a checkpoint: the Trainer's, and what the stages before have made."""
 FULL = 2**20
@@ -131,9 +129,7 @@ class _Run:
             ].base_model_name_or_path = self.training.spec.location  # not where it lies here
         trained.save_pretrained(target, safe_serialization=True)
         self.tokenizer.save_pretrained(target)
-        losses = thinned([(one["step"], one["loss"]) for one in trainer.state.log_history if "loss" in one], POINTS)
-        read = self.recipe["epochs"] * sum(len(sample.tokens) for sample in samples)
-        return Course(steps=trainer.state.global_step, tokens=read, losses=losses)
+        return course_of(trainer, self.recipe["epochs"] * sum(len(sample.tokens) for sample in samples))
 
     def _keeping(self) -> Any:
         made = self.scratch / MADE
@@ -291,13 +287,6 @@ def _joined(courses: Sequence[Course]) -> Course:
         losses += [(steps + step, loss) for step, loss in thinned(course.losses, most)]
         steps += course.steps
     return Course(steps=steps, tokens=sum(course.tokens for course in courses), losses=losses)
-
-
-def thinned(losses: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
-    """At most so many points: means over equally many steps, each at its last one."""
-    width = max(1, -(-len(losses) // most))
-    spans = [losses[start : start + width] for start in range(0, len(losses), width)]
-    return [(span[-1][0], sum(loss for _, loss in span) / len(span)) for span in spans]
 
 
 def _split(training: Training, made: Sequence[Path]) -> tuple[Path, list[Path]]:

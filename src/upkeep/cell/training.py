@@ -18,6 +18,8 @@ from upkeep.contract import CellDescription, Course, Document, ModelSpec, Pair, 
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
+POINTS = 200
+"""Of a loss curve at most."""
 
 
 class Ask(Protocol):
@@ -102,6 +104,24 @@ def keeping(checkpoints: Checkpoints, minutes: float, put: Callable[[Path, Path]
             self.kept = time.monotonic()
 
     return Keeping()
+
+
+def course_of(trainer: Any, tokens: int) -> Course:
+    """How a training with one of transformers' trainers went, whose log has each step.
+
+    Args:
+        tokens: that were read, in all epochs together.
+    """
+    state = trainer.state
+    losses = [(one["step"], one["loss"]) for one in state.log_history if "loss" in one]
+    return Course(steps=state.global_step, tokens=tokens, losses=thinned(losses, POINTS))
+
+
+def thinned(losses: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    """At most so many points: means over equally many steps, each at its last one."""
+    width = max(1, -(-len(losses) // most))
+    spans = [losses[start : start + width] for start in range(0, len(losses), width)]
+    return [(span[-1][0], sum(loss for _, loss in span) / len(span)) for span in spans]
 
 
 @dataclass(frozen=True)
