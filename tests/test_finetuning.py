@@ -18,7 +18,7 @@ from method_fakes import PROMPTS, document
 from method_runs import card
 from test_methods import METHODS
 from upkeep.cell.adapters import merge
-from upkeep.cell.finetuning import shares
+from upkeep.cell.processes import shares
 from upkeep.cell.samples import IGNORED, Material, Recipe, Sample
 from upkeep.cell.training import Checkpoints, thinned
 from upkeep.contract import Pair

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from upkeep.cell.interface import LLM
+from upkeep.cell.processes import is_first, together, wait
 from upkeep.contract import CellDescription, Course, Document, ModelSpec, Pair, Record
 
 R = TypeVar("R", bound=Record)
@@ -96,11 +97,14 @@ def keeping(checkpoints: Checkpoints, minutes: float, put: Callable[[Path, Path]
         kept = time.monotonic()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            control.should_save = time.monotonic() - self.kept >= 60 * minutes
+            control.should_save = together(time.monotonic() - self.kept >= 60 * minutes)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            checkpoints.save(before + state.global_step, lambda folder: put(made, folder))
+            wait()
+            if is_first():
+                checkpoints.save(before + state.global_step, lambda folder: put(made, folder))
+            wait()
             self.kept = time.monotonic()
 
     return Keeping()
