@@ -15,10 +15,12 @@ import pytest
 
 from finetunings import DOCUMENTS, FACTS, LORA, PAIRS, SMALL, given, trained
 from method_fakes import PROMPTS, document
+from method_runs import card
+from test_methods import METHODS
 from upkeep.cell.adapters import merge
-from upkeep.cell.finetuning import shares, thinned
+from upkeep.cell.processes import shares
 from upkeep.cell.samples import IGNORED, Material, Recipe, Sample
-from upkeep.cell.training import Checkpoints
+from upkeep.cell.training import Checkpoints, thinned
 from upkeep.contract import Pair
 
 WHOLE = SMALL | {"checkpoint_minutes": 10}
@@ -275,6 +277,14 @@ def test_a_training_tells_its_steps_tokens_and_losses(base: Path, tokenizer: Any
     at, losses = zip(*course.losses, strict=True)
     assert list(at) == sorted(set(at)) and at[-1] == course.steps
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if card(name).trains])
+def test_every_training_tells_how_it_went(method: str, base: Path, tmp_path: Path) -> None:
+    course = trained(method, SMALL | LORA | {"piece_tokens": 24}, given(base, tmp_path / "model"))
+    assert [step for step, _ in course.losses] == list(range(1, course.steps + 1))
+    assert course.steps > 1 and course.tokens > course.steps
+    assert all(loss > 0 for _, loss in course.losses)
 
 
 def test_a_long_loss_curve_is_thinned_to_means() -> None:

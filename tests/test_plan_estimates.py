@@ -27,6 +27,7 @@ from upkeep.operations.plan.counts.tally import Tally
 from upkeep.operations.plan.estimate import Estimate, dollars, make_plan
 from upkeep.operations.plan.taken import took
 from upkeep.operations.plan.terminal import render
+from upkeep.operations.plan.trainings import Trainings
 from upkeep.yaml_files import read_yaml
 
 __all__ = ["root"]
@@ -41,7 +42,8 @@ def planned(root: Path, model: str, found: Tally, **assumptions: Any) -> Plan:
     catalog = suite(root, "estimate", which)
     told = read_yaml(root / "config" / "gpus.yaml", Assumptions)
     told = msgspec.structs.replace(told, **assumptions)
-    return Estimate(catalog, told, None, {which: "cell"}, {which: found}, {}, {}, {}).plan("estimate")
+    trainings = Trainings(catalog, told, lambda _: None)
+    return Estimate(catalog, told, None, {which: "cell"}, {which: found}, {}, {}, {}, trainings).plan("estimate")
 
 
 SHAPE = {"layers": 10, "heads": 8, "kv_heads": 2, "head_size": 64}

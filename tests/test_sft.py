@@ -105,7 +105,10 @@ def test_an_adapter_says_the_same_wherever_its_model_lay(base: Path, tmp_path: P
     assert not (made[0] / "model.safetensors").exists()
 
 
-def test_an_adapter_that_is_merged_is_the_one_that_peft_merges(base: Path, tmp_path: Path) -> None:
+def test_an_adapter_that_is_merged_is_the_one_that_peft_merges_and_gives_what_it_gives_unmerged(
+    base: Path, tmp_path: Path
+) -> None:
+    import torch
     from peft import PeftModel
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
@@ -113,7 +116,15 @@ def test_an_adapter_that_is_merged_is_the_one_that_peft_merges(base: Path, tmp_p
     adapter = train(base, tmp_path / "adapter", "lora", learning_rate=1e-2)
     (tmp_path / "merged").mkdir()
     merge(base, [adapter], tmp_path / "merged")
-    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).merge_and_unload()
+    unmerged = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)
+    ids = torch.arange(3, 67).reshape(2, 32)
+    with torch.inference_mode():
+        beside = unmerged(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")(ids).logits
+        bare = AutoModelForCausalLM.from_pretrained(base)(ids).logits
+    assert (beside - bare).abs().max() > 1e-2, "it has learnt something"
+    assert (beside - merged).abs().max() < 1e-4
+    loaded = unmerged.merge_and_unload()
     loaded.save_pretrained(tmp_path / "theirs")
     ours, theirs, old = (load_file(f / "model.safetensors") for f in (tmp_path / "merged", tmp_path / "theirs", base))
     assert ours.keys() == theirs.keys()

@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from upkeep.cell import LLM, Context, Document, Message, Method, Pair, Probe, Training
+from upkeep.cell import LLM, Context, Course, Document, Message, Method, Pair, Probe, Training
 from upkeep.cell.budget import pieces
 from upkeep.cell.prompts import Prompt
 from upkeep.cell.tokens import ChatTokens
-from upkeep.cell.training import keeping
+from upkeep.cell.training import course_of, keeping
 
 ASKING = """\
 You write messages to somebody who has read a text. {kind} The message is read without the text: say what it is \
@@ -51,7 +51,7 @@ class Conversation:
 class Cartridges(Method):
     """Eyuboglu et al. 2025, as ImprintBench trains it (3.1, C.2, Table 11)."""
 
-    def train(self, training: Training) -> None:
+    def train(self, training: Training) -> Course:
         """Raises:
         ValueError: there is nothing to study, or the prefix leaves too little of the model's context.
         """
@@ -71,6 +71,7 @@ class Cartridges(Method):
         (training.output / "README.md").unlink(missing_ok=True)
         for file in training.output.iterdir():
             file.chmod(0o644)  # weights are written for their owner alone, and other containers have other users
+        return course_of(trainer, p["epochs"] * sum(len(row["input_ids"]) for row in rows))
 
     # ------------------------------------------------------------ self-study
 
@@ -173,6 +174,7 @@ class Cartridges(Method):
             use_cpu=on_cpu,
             seed=seed,
             data_seed=seed,
+            logging_steps=1,
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,

@@ -11,15 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from upkeep.cell import Context, Method, Pair, Probe, Training
+from upkeep.cell import Context, Course, Method, Pair, Probe, Training
 from upkeep.cell.interface import quoted
-from upkeep.cell.training import keeping
+from upkeep.cell.training import course_of, keeping
 
 Chat = list[dict[str, str]]
 
 
 class Sdft(Method):
-    def train(self, training: Training) -> None:
+    def train(self, training: Training) -> Course:
         with TemporaryDirectory() as scratch:
             trainer = self.trainer(training, Path(scratch))
             trainer.train(resume_from_checkpoint=str(latest) if (latest := training.checkpoints.latest) else None)
@@ -32,6 +32,7 @@ class Sdft(Method):
         trainer.processing_class.save_pretrained(output)
         for file in output.iterdir():
             file.chmod(0o644)  # weights are written for their owner alone, and other containers have other users
+        return course_of(trainer, trainer.state.num_input_tokens_seen)
 
     def trainer(self, training: Training, scratch: Path) -> Any:
         """TRL's trainer with everything that it needs.
@@ -108,6 +109,7 @@ class Sdft(Method):
             use_cpu=model.gpus == 0,
             seed=self.tools.seed,
             data_seed=self.tools.seed,
+            logging_steps=1,
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
@@ -183,6 +185,11 @@ def _trainer() -> Any:
         def __init__(self, **given: Any) -> None:
             super().__init__(**given)
             self.teacher_context_builder = Prompts(self)
+
+        def compute_loss(self, model: Any, inputs: Any, *given: Any, **more: Any) -> Any:
+            # Of the state, which a checkpoint keeps; transformers would count another trainer's rows.
+            self.state.num_input_tokens_seen += sum(int(inputs[f"{of}_mask"].sum()) for of in ("prompt", "completion"))
+            return super().compute_loss(model, inputs, *given, **more)
 
         def _compute_self_distillation_loss(self, model: Any, inputs: Any, logits: Any) -> Any:
             # TRL takes the tokens that the student finds likeliest. With the roles exchanged it takes the teacher's,

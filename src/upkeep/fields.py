@@ -70,6 +70,7 @@ MODEL: Fields = {
     "parameters_b": "out",
     "active_b": "out",
     "attention": "out",
+    "widths": "out",
     "resources": "out",
     "sampling": "in",
     "chat_template": "in",

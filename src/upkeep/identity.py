@@ -62,6 +62,7 @@ TRAINING_CODE = (
     "cell/interface.py",
     "cell/loading.py",
     "cell/method.py",
+    "cell/processes.py",
     "cell/prompts.py",
     "cell/samples.py",
     "cell/training.py",

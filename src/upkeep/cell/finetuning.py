@@ -26,18 +26,18 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from upkeep.cell.method import Tools
+from upkeep.cell.processes import is_first, on_each, processes_of, shares
 from upkeep.cell.samples import Material, Recipe, Sample
-from upkeep.cell.training import Checkpoints, Training, keeping
+from upkeep.cell.training import POINTS, Checkpoints, Training, course_of, keeping, thinned
 from upkeep.contract import Course
 
-POINTS = 200
-"""Of a loss curve at most."""
 TRAINER, MADE = "trainer", "made"
 """Of a checkpoint: the Trainer's, and what the stages before have made."""
 FULL = 2**20
@@ -65,15 +65,9 @@ def finetune(training: Training, tools: Tools, *stages: Stage) -> Course:
         OSError: a disk without room; the last checkpoint is as it was.
     """
     import torch
-    from transformers import AutoTokenizer
 
-    torch.set_num_threads(tools.threads)
-    tokenizer = AutoTokenizer.from_pretrained(training.weights, local_files_only=True, padding_side="right")
-    if training.spec.chat_template is not None:
-        tokenizer.chat_template = training.spec.chat_template
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    material = Material(training, tools.prompt, tokenizer)
+    processes = processes_of(training.spec, [stage.recipe for stage in stages])
+    torch.set_num_threads(tools.threads if processes == 1 else 1)  # a process that is forked has no threads
     # Beside the model: what is moved from there into a checkpoint is not written twice.
     scratch = training.output.with_name(f"{training.output.name}.scratch")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -83,27 +77,61 @@ def finetune(training: Training, tools: Tools, *stages: Stage) -> Course:
         _link(latest / MADE, made)
     with _room(training.checkpoints):
         for number, stage in enumerate(stages):
-            if (made / f"{number}.json").exists():
-                continue
-            samples = stage.samples(material, stage.recipe)
-            if not samples:
-                raise ValueError("there is nothing to learn: no document and no pair with more than one token")
-            resumed = latest / TRAINER if latest is not None and number == len(_courses(latest / MADE)) else None
-            run = _Run(training, tools, tokenizer, stage.recipe, scratch)
-            course = run.fit(samples, made / str(number), resumed)
-            (made / f"{number}.json").write_bytes(msgspec.json.encode(course))
+            if not (made / f"{number}.json").exists():
+                resumed = latest / TRAINER if latest is not None and number == len(_courses(latest / MADE)) else None
+                weights = _weights(training, _folders(made), scratch / "weights")
+                run = partial(_fit, training, tools, stage, weights, scratch, resumed, processes)
+                on_each(processes, partial(run, made / str(number)))
         _write(training, [made / str(number) for number in range(len(stages))])
     told = _joined(_courses(made))
     shutil.rmtree(scratch)
     return told
 
 
+def _fit(
+    training: Training,
+    tools: Tools,
+    stage: Stage,
+    weights: Path,
+    scratch: Path,
+    resumed: Path | None,
+    processes: int,
+    target: Path,
+) -> None:
+    """Train a stage, in each of so many processes."""
+    import torch
+    from transformers import AutoTokenizer
+
+    torch.set_num_threads(tools.threads)
+    tokenizer = AutoTokenizer.from_pretrained(training.weights, local_files_only=True, padding_side="right")
+    if training.spec.chat_template is not None:
+        tokenizer.chat_template = training.spec.chat_template
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    samples = stage.samples(Material(training, tools.prompt, tokenizer), stage.recipe)
+    if not samples:
+        raise ValueError("there is nothing to learn: no document and no pair with more than one token")
+    run = _Run(training, tools, tokenizer, stage.recipe, weights, scratch, processes)
+    course = run.fit(samples, target, resumed)
+    if is_first():
+        target.with_name(f"{target.name}.json").write_bytes(msgspec.json.encode(course))
+
+
 class _Run:
     """One stage."""
 
-    def __init__(self, training: Training, tools: Tools, tokenizer: Any, recipe: Recipe, scratch: Path) -> None:
+    def __init__(
+        self,
+        training: Training,
+        tools: Tools,
+        tokenizer: Any,
+        recipe: Recipe,
+        weights: Path,
+        scratch: Path,
+        processes: int,
+    ) -> None:
         self.training, self.tools, self.tokenizer, self.recipe = training, tools, tokenizer, recipe
-        self.scratch = scratch
+        self.weights, self.scratch, self.processes = weights, scratch, processes
 
     def fit(self, samples: Sequence[Sample], target: Path, resumed: Path | None) -> Course:
         """Train, and write what was trained to `target`: whole weights or an adapter."""
@@ -113,7 +141,7 @@ class _Run:
         set_seed(self.tools.seed, deterministic=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # costs half of the time and finds bugs only
         trainer = Trainer(
-            model=self._network(target.parent),
+            model=self._network(),
             args=self._arguments(),
             train_dataset=[sample.row() for sample in samples],
             data_collator=DataCollatorForSeq2Seq(self.tokenizer),
@@ -129,11 +157,11 @@ class _Run:
             trained.peft_config[
                 "default"
             ].base_model_name_or_path = self.training.spec.location  # not where it lies here
-        trained.save_pretrained(target, safe_serialization=True)
-        self.tokenizer.save_pretrained(target)
-        losses = thinned([(one["step"], one["loss"]) for one in trainer.state.log_history if "loss" in one], POINTS)
-        read = self.recipe["epochs"] * sum(len(sample.tokens) for sample in samples)
-        return Course(steps=trainer.state.global_step, tokens=read, losses=losses)
+        state = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
+        if is_first():
+            trained.save_pretrained(target, state_dict=state, safe_serialization=True)
+            self.tokenizer.save_pretrained(target)
+        return course_of(trainer, self.recipe["epochs"] * sum(len(sample.tokens) for sample in samples))
 
     def _keeping(self) -> Any:
         made = self.scratch / MADE
@@ -149,16 +177,17 @@ class _Run:
     def _lora(self) -> bool:
         return bool(self.recipe.get("adapter") == "lora")
 
-    def _network(self, made: Path) -> Any:
+    def _network(self) -> Any:
         """The model that the stages before have made, with a new adapter where one is trained."""
         import torch
         from transformers import AutoModelForCausalLM
 
         spec, p = self.training.spec, self.recipe
         network = AutoModelForCausalLM.from_pretrained(
-            _weights(self.training, _folders(made), self.scratch / "weights"),
+            self.weights,
             dtype=getattr(torch, spec.dtype),
-            device_map="auto" if spec.gpus > 1 else None,
+            # Several GPUs and one process: each GPU has a share of the layers.
+            device_map="auto" if spec.gpus > self.processes else None,
             local_files_only=True,
             use_safetensors=True,
         )
@@ -180,7 +209,7 @@ class _Run:
         from transformers import TrainingArguments
 
         spec, p = self.training.spec, self.recipe
-        at_once, parts = shares(p["batch"], p["device_batch"])
+        at_once, parts = shares(p["batch"], p["device_batch"], self.processes)
         return TrainingArguments(
             output_dir=str(self.scratch / TRAINER),
             num_train_epochs=p["epochs"],
@@ -196,10 +225,14 @@ class _Run:
             warmup_steps=p.get("warmup", 0),
             max_grad_norm=1.0,
             train_sampling_strategy="sequential" if p.get("order") == "arrival" else "random",
-            bf16=spec.dtype == "bfloat16",
+            # Of several processes' weights accelerate would make float32: they stay what they are, and no layer casts.
+            bf16=spec.dtype == "bfloat16" and self.processes == 1,
             use_cpu=spec.gpus == 0,
-            gradient_checkpointing=spec.gpus > 0,
+            gradient_checkpointing=spec.gpus > 0 and self.processes == 1,
             gradient_checkpointing_kwargs={"use_reentrant": False},
+            # Weights, gradients and optimizer are divided among the processes.
+            fsdp=self.processes > 1,
+            fsdp_config={"activation_checkpointing": spec.gpus > 0} if self.processes > 1 else None,
             seed=self.tools.seed,
             data_seed=self.tools.seed,
             logging_steps=1,
@@ -209,21 +242,6 @@ class _Run:
             report_to="none",
             disable_tqdm=True,
         )
-
-
-def shares(batch: int, device_batch: int, devices: int = 1) -> tuple[int, int]:
-    """How a batch is learnt from: samples at once on each device, and parts that are accumulated.
-
-    Their product with the devices is the batch, exactly.
-
-    Raises:
-        ValueError: the batch cannot be dealt out evenly.
-    """
-    if batch % devices:
-        raise ValueError(f"a batch of {batch} samples cannot be dealt out evenly to {devices} devices; choose another")
-    own = batch // devices
-    at_once = max(n for n in range(1, min(device_batch, own) + 1) if own % n == 0)
-    return at_once, own // at_once
 
 
 # ---------------------------------------------------------------- what is kept
@@ -291,13 +309,6 @@ def _joined(courses: Sequence[Course]) -> Course:
         losses += [(steps + step, loss) for step, loss in thinned(course.losses, most)]
         steps += course.steps
     return Course(steps=steps, tokens=sum(course.tokens for course in courses), losses=losses)
-
-
-def thinned(losses: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
-    """At most so many points: means over equally many steps, each at its last one."""
-    width = max(1, -(-len(losses) // most))
-    spans = [losses[start : start + width] for start in range(0, len(losses), width)]
-    return [(span[-1][0], sum(loss for _, loss in span) / len(span)) for span in spans]
 
 
 def _split(training: Training, made: Sequence[Path]) -> tuple[Path, list[Path]]:

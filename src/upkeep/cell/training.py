@@ -14,10 +14,13 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from upkeep.cell.interface import LLM
+from upkeep.cell.processes import is_first, together, wait
 from upkeep.contract import CellDescription, Course, Document, ModelSpec, Pair, Record
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
+POINTS = 200
+"""Of a loss curve at most."""
 
 
 class Ask(Protocol):
@@ -94,14 +97,35 @@ def keeping(checkpoints: Checkpoints, minutes: float, put: Callable[[Path, Path]
         kept = time.monotonic()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            control.should_save = time.monotonic() - self.kept >= 60 * minutes
+            control.should_save = together(time.monotonic() - self.kept >= 60 * minutes)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             made = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            checkpoints.save(before + state.global_step, lambda folder: put(made, folder))
+            wait()
+            if is_first():
+                checkpoints.save(before + state.global_step, lambda folder: put(made, folder))
+            wait()
             self.kept = time.monotonic()
 
     return Keeping()
+
+
+def course_of(trainer: Any, tokens: int) -> Course:
+    """How a training with one of transformers' trainers went, whose log has each step.
+
+    Args:
+        tokens: that were read, in all epochs together.
+    """
+    state = trainer.state
+    losses = [(one["step"], one["loss"]) for one in state.log_history if "loss" in one]
+    return Course(steps=state.global_step, tokens=tokens, losses=thinned(losses, POINTS))
+
+
+def thinned(losses: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    """At most so many points: means over equally many steps, each at its last one."""
+    width = max(1, -(-len(losses) // most))
+    spans = [losses[start : start + width] for start in range(0, len(losses), width)]
+    return [(span[-1][0], sum(loss for _, loss in span) / len(span)) for span in spans]
 
 
 @dataclass(frozen=True)

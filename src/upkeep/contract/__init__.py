@@ -53,7 +53,7 @@ from upkeep.contract.manifests import (
     Spent,
 )
 from upkeep.contract.methods import MethodCard, Sees, Supervision
-from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling
+from upkeep.contract.models import Attention, Endpoint, ModelCard, ModelSpec, Price, Resources, Sampling, Widths
 from upkeep.contract.predictions import (
     MAX_VALUES,
     ContextUse,
@@ -146,6 +146,7 @@ __all__ = [
     "Text",
     "TrainingSet",
     "Usage",
+    "Widths",
 ]
 
 BOUNDARY: dict[str, type[Struct]] = {

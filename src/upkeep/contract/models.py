@@ -84,6 +84,16 @@ class Attention(Record, frozen=True, kw_only=True):
     head_size: Positive
 
 
+class Widths(Record, frozen=True, kw_only=True):
+    """What decides how much memory a token takes in a training."""
+
+    layers: Positive
+    hidden: Positive
+    feed_forward: Positive
+    """Of a mixture of experts, that of all the experts of a token together."""
+    vocabulary: Positive
+
+
 class ModelSpec(Record, frozen=True, kw_only=True):
     """A model: weights or an endpoint, and how it is decoded."""
 
@@ -116,6 +126,8 @@ class ModelSpec(Record, frozen=True, kw_only=True):
     """Parameters that a token passes, in billions (mixture of experts); null where all are."""
     attention: Attention | None = None
     """For estimates; null where it is not known."""
+    widths: Widths | None = None
+    """For estimates of trainings; null where it is not known."""
     resources: Resources | None = None
     """What it needs; a method that needs more of something gets that."""
     sampling: Sampling = Sampling()

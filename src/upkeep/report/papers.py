@@ -83,9 +83,7 @@ def paper_of(
         figure = figures.build(figure_spec, as_judged(own, spec.judge), published)
         svgs = drawing.write(figure, drawn)
         names = (figure_spec.id, f"{figure_spec.id}-own")
-        plates.append(
-            Plate(figure, *(_inline(svg, name) if svg else "" for svg, name in zip(svgs, names, strict=True)))
-        )
+        plates.append(Plate(figure, *(inline(svg, name) if svg else "" for svg, name in zip(svgs, names, strict=True))))
     if plates:
         drawn.keep()
     drawn_models = {one.id: one.models for one in spec.figures}
@@ -104,7 +102,7 @@ def paper_of(
     )
 
 
-def _inline(svg: str, name: str) -> str:
+def inline(svg: str, name: str) -> str:
     """The SVG element alone, as a part of a page that has others: names of its parts begin with its own, and what
     nothing refers to has none."""
     named = set(re.findall(r'[("]#([^)"]+)', svg))

@@ -15,6 +15,7 @@ from upkeep.contract import DatasetCard, DatasetSpec, MethodCard, ModelSpec
 from upkeep.errors import UpkeepError
 from upkeep.jobs import TrainedModel, Training, untrained
 from upkeep.layout import Layout
+from upkeep.report.courses import went
 from upkeep.report.overview import natural
 from upkeep.report.ran import CellRow
 from upkeep.report.site import Site, place_of
@@ -79,7 +80,7 @@ def _write_model(catalog: Catalog, model: str, rows: Sequence[CellRow], site: Si
     folder = (catalog.root / catalog.model_card(model)).parent
     site.page(
         place_of("model", model), "model.html.j2", name=model, base=untrained(model), spec=spec, trained=trained,
-        trainings=[str(one) for one in trainings], rows=rows, readme=_readme(folder), **_cost(rows),
+        trainings=[went(catalog, one) for one in trainings], rows=rows, readme=_readme(folder), **_cost(rows),
     )  # fmt: skip
 
 

@@ -33,6 +33,37 @@ TOKENS = AMOUNTS[:4]
 NONE = Amounts(**dict.fromkeys(AMOUNTS, 0.0))
 
 
+class Memory(Record, frozen=True, kw_only=True):
+    """Bytes on one GPU at the peak of a training's step (`upkeep.operations.plan.training`)."""
+
+    weights: float
+    optimizer: float
+    gradients: float
+    activations: float
+    update: float
+    parts: bool
+    """Whether a batch is learnt from in several parts, so that gradients are there all along."""
+
+    @property
+    def peak(self) -> float:
+        learning = self.activations + (self.gradients if self.parts else 0.0)
+        return self.weights + self.optimizer + max(learning, self.gradients + self.update)
+
+
+class TrainingPlan(Record, frozen=True, kw_only=True):
+    """How a training stands on its GPUs, in the stage that takes most."""
+
+    gpus: Count
+    gpu: str
+    at_once: Count
+    """Samples on each GPU."""
+    parts: Count
+    """Of a batch, one after the other."""
+    longest: Count
+    """Tokens of the longest sample."""
+    memory: Memory
+
+
 class JobPlan(Record, frozen=True, kw_only=True):
     """One cell or training, or what a judge does on a dataset."""
 
@@ -46,6 +77,8 @@ class JobPlan(Record, frozen=True, kw_only=True):
     """What is not known, and why."""
     actual: Amounts | None = None
     """What it took; null where it is not complete."""
+    training: TrainingPlan | None = None
+    """Of a training on GPUs."""
 
 
 class Sum(Record, frozen=True, kw_only=True):

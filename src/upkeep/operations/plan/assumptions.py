@@ -47,6 +47,8 @@ class Assumptions(Record, frozen=True, kw_only=True):
     """At which weights are read."""
     reply_tokens: Positive
     thinking_tokens: Count
+    pair_tokens: Positive
+    """Of a question-answer pair with its prompt, where the dataset is not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def in_words(
     gpus: Collection[str],
     cells_per_job: int,
     dense: bool,
+    trains: bool = False,
 ) -> list[str]:
     """The assumptions that a plan rests on, a sentence each.
 
@@ -93,6 +96,7 @@ def in_words(
         tallies: of what is asked of them.
         gpus: those that it is made for.
         dense: whether a method retrieves by vectors.
+        trains: whether a model on GPUs is trained.
     """
     said = [
         f"Replies: {a.reply_tokens} tokens (--output-tokens); half of the bound where a method sets one itself; all"
@@ -136,6 +140,12 @@ def in_words(
         said.append(
             "Money at most: nothing reused, replies as long as they may be, as many tokens as the card's"
             " tokens_per_byte says."
+        )
+    if trains:
+        said.append(
+            f"Trainings: {a.prefill_share:.0%} of peak arithmetic; layers keep their inputs and are computed again;"
+            " weights, optimizer and gradients are divided among the GPUs; pairs of datasets that are not at hand"
+            f" take {a.pair_tokens} tokens."
         )
     said.append(f"A prediction takes {LINE_BYTES:,} bytes, and {CHARACTERS} for each token of its reply.")
     return said

@@ -12,7 +12,7 @@ import msgspec
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, Manifest, ModelSpec
 from upkeep.identity import describe
-from upkeep.jobs import Cell, Job
+from upkeep.jobs import Cell, Job, Training
 from upkeep.machine.clock import now
 from upkeep.operations.plan.amounts import NONE, TOKENS, Amounts, JobPlan, Plan, sum_of
 from upkeep.operations.plan.assumptions import Assumptions, Options, assume, in_words
@@ -23,6 +23,7 @@ from upkeep.operations.plan.disk import on_disk
 from upkeep.operations.plan.judging import judgings
 from upkeep.operations.plan.roofline import gpu_hours, start_s
 from upkeep.operations.plan.taken import read_manifest, speeds, took
+from upkeep.operations.plan.trainings import Trainings
 from upkeep.serving.counting.records import Assumed
 
 Kind = Literal["cell", "training"]
@@ -52,6 +53,7 @@ def make_plan(catalog: Catalog, suite: str, options: Options | None = None, say:
         {job: found for job in jobs if (found := read_manifest(catalog, job)) is not None},
         speeds(catalog),
         judgings(catalog, suite, assumed),
+        Trainings(catalog, assumptions, say),
     ).plan(suite)
 
 
@@ -82,6 +84,7 @@ class Estimate:
     """Model -> tokens a second, where it is known."""
     judgings: Mapping[tuple[str, str], Tally]
     """(judge, dataset) -> what it is asked."""
+    trainings: Trainings
 
     def plan(self, suite: str) -> Plan:
         """The plan of the suite of this name."""
@@ -107,7 +110,7 @@ class Estimate:
     def _job(self, job: Job, kind: Kind, start: float) -> JobPlan:
         manifest = self.manifests.get(job)
         actual = took(self.catalog, job, manifest) if manifest else None
-        if kind == "training":
+        if isinstance(job, Training):
             return self._training(job, actual)
         if job.model == "none":
             return JobPlan(job=str(job), kind=kind, model=job.model, plan=NONE, counted="no model", actual=actual)
@@ -164,11 +167,15 @@ class Estimate:
             unknown += ["CPU-hours: no cell of this model has been run here yet"] * (hours is None)
         return plan, unknown
 
-    def _training(self, job: Job, actual: Amounts | None) -> JobPlan:
-        """How long a training takes, and what it asks before, is known from an earlier one alone."""
-        (which,) = _spent(self.catalog.spec(job.model))
-        hours = getattr(actual, which) if actual else None
+    def _training(self, job: Training, actual: Amounts | None) -> JobPlan:
+        """How long a training takes: on a CPU that is known from an earlier one alone."""
+        spec = self.catalog.spec(job.model)
+        (which,) = _spent(spec)
+        hours, counted, planned = getattr(actual, which) if actual else None, "as the last time", None
         unknown = ["hours of training: it has not been run here yet"] if hours is None else []
+        if spec.gpus:
+            planned, hours, unknown = self.trainings.plan(job, self._gpu_of(spec))
+            counted = "operations"
         if self.catalog.method(job.method).asks:
             unknown.append(f"requests: what it asks {job.model} before it trains is not counted")
         return JobPlan(
@@ -176,9 +183,10 @@ class Estimate:
             kind="training",
             model=job.model,
             plan=msgspec.structs.replace(NONE, **{which: hours}),
-            counted="" if hours is None else "as the last time",
+            counted="" if hours is None else counted,
             unknown=unknown,
             actual=actual,
+            training=planned,
         )
 
     def _gpu_of(self, spec: ModelSpec) -> str:
@@ -195,6 +203,7 @@ class Estimate:
             list(dict.fromkeys(self._gpu_of(spec) for spec in specs if spec.gpus)),
             self.catalog.config.cells_per_job,
             any(describe(self.catalog, job, 1).embedder_spec for job in asking),
+            any(isinstance(job, Training) and self.catalog.spec(job.model).gpus for job in self.jobs),
         )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from upkeep.jobs import Training
 from upkeep.operations.plan.amounts import AMOUNTS, TOKENS, Disk, JobPlan, Plan, Sum
 
 if TYPE_CHECKING:
@@ -39,7 +41,37 @@ def render(plan: Plan, cells: bool = False) -> RenderableType:
         table.add_row(*_sum_row(model, shown), end_section=cells, style="bold" if cells else "")
     table.add_section()
     table.add_row(*_sum_row(plan.total, shown), style="bold")
-    return Group(table, *_below(plan))
+    return Group(table, *_trainings(plan), *_below(plan))
+
+
+def _trainings(plan: Plan) -> list[RenderableType]:
+    """Memory of trainings on GPUs, a line for those that are alike: they differ in their learning rates."""
+    heads = [
+        "trainings",
+        "GPUs",
+        "samples",
+        "tokens",
+        "weights",
+        "optimizer",
+        "gradients",
+        "activations",
+        "at the peak",
+    ]
+    rows: Counter[tuple[str, ...]] = Counter()
+    for job in plan.jobs:
+        if (told := job.training) is not None:
+            training, m = Training.parse(job.job), told.memory
+            sizes = (m.weights, m.optimizer, m.gradients, m.activations, m.peak)
+            what = f"{training.method} of {training.model} on {training.dataset}"
+            samples = f"{told.at_once} x {told.parts}" if told.parts > 1 else str(told.at_once)
+            marks = (f"{told.gpus} {told.gpu}", samples, f"{told.longest:,}", *(f"{size / 1e9:,.1f}" for size in sizes))
+            rows[(what, *marks)] += 1
+    if not rows:
+        return []
+    table = _table("trainings: memory of each GPU, in GB", heads)
+    for row, count in rows.items():
+        table.add_row(row[0], str(count), *row[1:])
+    return [table]
 
 
 def render_actual(plan: Plan, cells: bool = False) -> RenderableType:

@@ -1,0 +1,116 @@
+"""Memory and time of a training on GPUs.
+
+Bytes, at the step's peak, of P weights of which p are trained, in a dtype of s bytes, T tokens at once (the samples of
+`device_batch`, filled up to the longest):
+
+    weights       P s, and p 4 more of an adapter, which is kept in float32
+    optimizer     2 p s' : AdamW's two means, in the dtype of what is trained (s' = s, of an adapter 4)
+    gradients     p s'   : in the update, and all along where a batch is learnt from in parts
+    activations   T (layers b + 12 V + head), with checkpoints T (layers h s + max(b + 2 f s, 12 V + head))
+    update        p s'   : what PyTorch's AdamW makes beside them, which works on all weights at once on GPUs
+
+    peak = weights + optimizer + max(activations + gradients of parts, gradients + update)
+
+of a layer of width h, attention width a = heads * head size, feed-forward width f, and a vocabulary of V, whose logits,
+their log-softmax and its gradient are float32 (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+Transformer Models", count so, for another layer). What a layer keeps for its backward pass (b, bytes a token), as
+PyTorch's autograd keeps it of transformers' Llama:
+
+    feed-forward  4 f s              gate, up, its activation, their product
+    attention     4 a s + t s        queries, keys and values for each head, what comes out; the mask of t tokens
+    norms         2 h (4 + 2 s)      trained: float32 input, normed, output; frozen: 2 h 4, and 2 h s without dropout
+    adapters      7 r s, with dropout (5 h + a) s + (5 h + a + f) m     its own copies of inputs, masks of m bytes
+
+A mixture of experts has f for the experts of a token; its adapters stand beside the attention alone. On N GPUs weights,
+optimizer and gradients are divided by N (FSDP, Zhao et al. 2023), and each holds one whole layer besides.
+
+Floating-point operations (Kaplan et al. 2020, 2.1): 2 P a token forward, as many for the gradients of what passes a
+layer and of what is trained in it: 6 P, of an adapter 4 P; 2 P more where checkpoints are recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from upkeep.contract import ModelSpec
+from upkeep.operations.needs import BYTES
+from upkeep.operations.plan.amounts import Memory
+
+ADAPTER = 4
+"""Bytes of an adapter's value: PEFT keeps it in float32."""
+LOGITS = 12
+"""Bytes of a token's logits: log-softmax, and the two gradients that come out of it and the loss, in float32."""
+
+
+def lacking(spec: ModelSpec) -> list[str]:
+    """The fields that a card would need."""
+    return [name for name in ("parameters_b", "attention", "widths") if getattr(spec, name) is None]
+
+
+def memory(
+    spec: ModelSpec,
+    recipe: Mapping[str, Any],
+    at_once: int,
+    parts: int,
+    longest: int,
+    *,
+    devices: int = 1,
+    checkpoints: bool = True,
+    on_gpus: bool = True,
+) -> Memory:
+    """What a step of `upkeep.cell.finetuning` takes; of `lacking` there is nothing.
+
+    Args:
+        recipe: a variant's parameters.
+        at_once: samples on a device.
+        parts: of a batch, one after the other.
+        longest: tokens of the longest sample.
+        devices: over which the model is divided.
+        checkpoints: whether of a layer its input alone is kept.
+        on_gpus: else on a CPU, where dropout's masks are numbers and weights are updated one matrix after the other.
+    """
+    shape, widths = spec.attention, spec.widths
+    assert spec.parameters_b is not None and shape is not None and widths is not None
+    s, h, f, vocabulary = BYTES[spec.dtype], widths.hidden, widths.feed_forward, widths.vocabulary
+    a, kv, count, tokens = (
+        shape.heads * shape.head_size,
+        shape.kv_heads * shape.head_size,
+        widths.layers,
+        at_once * longest,
+    )
+    total = spec.parameters_b * 1e9
+    lora = recipe.get("adapter") == "lora"
+    kept = 4 * f * s + 4 * a * s + longest * s
+    if lora:
+        rank, dropout = recipe["lora_rank"], recipe["lora_dropout"]
+        beside = 2 * (h + a) + 2 * (h + kv) + (0 if spec.active_b else 3 * (h + f))
+        trained = count * rank * beside + vocabulary * h * len(recipe.get("train_whole") or ())
+        each = ADAPTER
+        kept += 2 * h * 4 + 7 * rank * s
+        kept += (5 * h + a) * s + (5 * h + a + f) * (1 if on_gpus else 4) if dropout else 2 * h * s
+        weights, head = total * s + trained * each, 4 * h
+    else:
+        trained, each = total, s
+        kept += 2 * h * (4 + 2 * s)
+        weights, head = total * s, h * (4 + 2 * s)
+    layer = (total - 2 * vocabulary * h) / count * s if devices > 1 else 0.0
+    head += LOGITS * vocabulary
+    # A layer is computed again, with two gradients as wide as its feed-forward, when those of the logits are gone.
+    held = count * h * s + max(kept + 2 * f * s, head) if checkpoints else count * kept + head
+    largest = max(vocabulary * h if not lora or recipe.get("train_whole") else 0, h * f if not lora else 0) * each
+    return Memory(
+        weights=weights / devices + layer,
+        optimizer=2 * trained * each / devices,
+        gradients=trained * each / devices,
+        activations=float(tokens * held),
+        update=trained * each / devices if on_gpus else 2.0 * largest,
+        parts=parts > 1,
+    )
+
+
+def operations(spec: ModelSpec, recipe: Mapping[str, Any], tokens: float, *, checkpoints: bool = True) -> float:
+    """Floating-point operations of a training that reads so many tokens, without those between tokens."""
+    assert spec.parameters_b is not None
+    each = (4 if recipe.get("adapter") == "lora" else 6) + (2 if checkpoints else 0)
+    return each * 1e9 * (spec.active_b or spec.parameters_b) * tokens

@@ -1,0 +1,238 @@
+"""Plans of trainings: memory is what a training is measured to take, and time follows from what it computes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from conftest import ROOT
+from finetunings import SMALL, TINY, given, trained
+from method_fakes import document
+from upkeep.catalog import Catalog
+from upkeep.cell.processes import shares
+from upkeep.contract import Attention, ModelSpec, Widths
+from upkeep.jobs import Training
+from upkeep.operations.needs import trainings
+from upkeep.operations.plan.amounts import TrainingPlan
+from upkeep.operations.plan.assumptions import Options, assume
+from upkeep.operations.plan.training import memory, operations
+from upkeep.operations.plan.trainings import Trainings
+
+PIECE = 64
+SIZES = {
+    "wide": {
+        "hidden": 128,
+        "layers": 4,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 32,
+        "feed_forward": 384,
+        "vocabulary": 1024,
+    },
+    "deep": {
+        "hidden": 192,
+        "layers": 8,
+        "heads": 3,
+        "kv_heads": 3,
+        "head_dim": 64,
+        "feed_forward": 512,
+        "vocabulary": 512,
+    },
+    "wordy": {
+        "hidden": 320,
+        "layers": 3,
+        "heads": 5,
+        "kv_heads": 1,
+        "head_dim": 64,
+        "feed_forward": 640,
+        "vocabulary": 4096,
+    },
+}
+TEXT = " ".join(f"word{n} and the {n * 7}" for n in range(400))
+DOCUMENTS = [document(n, TEXT[n * 40 :][:1200]) for n in range(4)]
+RECIPE = SMALL | {
+    "piece_tokens": PIECE,
+    "checkpoint_minutes": 10,
+    "epochs": 1,
+    "learning_rate": 1e-4,
+    "batch": 8,
+    "device_batch": 4,
+}
+LORA = {"adapter": "lora", "lora_rank": 8, "lora_alpha": 8, "lora_dropout": 0.1}
+
+
+@dataclass
+class Base:
+    """A model with random weights, and its card."""
+
+    folder: Path
+    spec: ModelSpec
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Base:
+    from safetensors import safe_open
+
+    from upkeep.serving.make_model import tiny_llama
+
+    size, folder = SIZES[request.param], tmp_path_factory.mktemp(request.param)
+    tiny_llama(folder, **size)
+    with safe_open(folder / "model.safetensors", "np") as file:
+        count = sum(file.get_tensor(name).size for name in list(file.keys()))
+    spec = msgspec.structs.replace(
+        TINY,
+        parameters_b=count / 1e9,
+        attention=Attention(
+            layers=size["layers"], heads=size["heads"], kv_heads=size["kv_heads"], head_size=size["head_dim"]
+        ),
+        widths=Widths(**{name: size[name] for name in ("layers", "hidden", "feed_forward", "vocabulary")}),
+    )
+    return Base(folder, spec)
+
+
+def measured(base: Base, recipe: dict[str, Any], folder: Path) -> float:
+    """Bytes that tensors have at most at a time in a training: of each storage that any operation makes, from then on
+    until nothing refers to it. The weights are counted when they are first used; what an operation makes and frees
+    within itself is not seen."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    known: dict[int, int] = {}
+    held = most = 0
+
+    def gone(key: int) -> None:
+        nonlocal held
+        held -= known.pop(key)
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal held, most
+            out = func(*args, **(kwargs or {}))
+            for tensor in tree_leaves((args, kwargs, out)):
+                if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+                    storage = tensor.untyped_storage()
+                    if (key := storage._cdata) not in known:
+                        known[key] = storage.nbytes()
+                        held += known[key]
+                        weakref.finalize(storage, gone, key)
+            most = max(most, held)
+            return out
+
+    with Counting():
+        trained("cpt", recipe, given(base.folder, folder / "model", base.spec, DOCUMENTS), seed=1)
+    return float(most)
+
+
+@pytest.fixture(params=[False, True], ids=["all", "inputs"])
+def checkpoints(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether layers keep their inputs alone, as they do on GPUs."""
+    from upkeep.cell import finetuning
+
+    arguments = finetuning._Run._arguments
+
+    def changed(run: Any) -> Any:
+        made = arguments(run)
+        made.gradient_checkpointing = request.param
+        return made
+
+    monkeypatch.setattr(finetuning._Run, "_arguments", changed)
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("kind", [{}, LORA], ids=["full", "lora"])
+def test_the_memory_that_is_planned_is_within_15_percent_of_what_is_measured(
+    kind: dict[str, Any], checkpoints: bool, base: Base, tmp_path: Path
+) -> None:
+    recipe = RECIPE | kind
+    found = measured(base, recipe, tmp_path)
+    at_once, parts = shares(recipe["batch"], recipe["device_batch"])
+    planned = memory(base.spec, recipe, at_once, parts, PIECE, checkpoints=checkpoints, on_gpus=False)
+    assert planned.peak == pytest.approx(found, rel=0.15)
+
+
+# ---------------------------------------------------------------- what follows from the formula
+
+BIG = msgspec.structs.replace(
+    TINY,
+    dtype="bfloat16",
+    gpus=4,
+    parameters_b=8.0,
+    attention=Attention(layers=32, heads=32, kv_heads=8, head_size=128),
+    widths=Widths(layers=32, hidden=4096, feed_forward=14336, vocabulary=128256),
+)
+
+
+def test_a_full_training_in_bfloat16_takes_eight_bytes_a_parameter_beside_activations() -> None:
+    found = memory(BIG, RECIPE, 8, 8, 512)
+    assert (found.weights, found.optimizer, found.gradients) == (16e9, 32e9, 16e9)
+    assert found.peak == 64e9 + max(found.activations, 16e9)
+
+
+def test_an_adapter_has_the_parameters_that_peft_gives_it(base: Base) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    config = LoraConfig(task_type="CAUSAL_LM", r=8, target_modules="all-linear")
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(base.folder), config)
+    trained_ones = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    assert memory(base.spec, RECIPE | LORA, 1, 1, PIECE).gradients == 4 * trained_ones
+
+
+def test_more_gpus_take_less_each_and_activations_stay() -> None:
+    one, four = memory(BIG, RECIPE, 8, 8, 512), memory(BIG, RECIPE, 8, 2, 512, devices=4)
+    layer = (8e9 - 2 * 128256 * 4096) / 32 * 2
+    assert four.weights == 16e9 / 4 + layer and four.optimizer == 8e9 and four.activations == one.activations
+
+
+def test_operations_are_six_a_parameter_and_token_of_an_adapter_four_and_two_more_that_are_done_again() -> None:
+    assert operations(BIG, RECIPE, 1e6, checkpoints=False) == 6 * 8e9 * 1e6
+    assert operations(BIG, RECIPE | LORA, 1e6) == 6 * 8e9 * 1e6
+    experts = msgspec.structs.replace(BIG, active_b=1.0)
+    assert operations(experts, RECIPE, 1e6) == 8 * 1e9 * 1e6
+
+
+# ---------------------------------------------------------------- the papers' trainings
+
+
+@pytest.fixture(scope="module")
+def papers() -> dict[Training, tuple[TrainingPlan | None, list[str]]]:
+    """Each training of the papers' suites, planned where no dataset is at hand."""
+    catalog = Catalog(ROOT)
+    plans = Trainings(catalog, assume(catalog, Options()), lambda _: None)
+    plans._dataset = lambda name: None  # type: ignore[method-assign]
+    found = {}
+    for paper in ("imprintbench", "evowiki", "prelude"):
+        for job in trainings(catalog, catalog.cells(catalog.suite(paper))):
+            plan, hours, unknown = plans.plan(job, "h100")
+            assert hours is None and unknown
+            found[job] = (plan, unknown)
+    return found
+
+
+def test_every_fine_tuning_of_the_papers_is_planned_and_fits_its_gpus(
+    papers: dict[Training, tuple[TrainingPlan | None, list[str]]],
+) -> None:
+    assert {job.method for job in papers} >= {"cpt", "sft", "mixed_ft", "cpt_sft", "sft_cpt", "in_domain_lora"}
+    for job, (plan, unknown) in papers.items():
+        if job.method in ("sdft", "cartridges"):
+            assert plan is None and unknown[0].endswith(f"{job.method} has a trainer of its own")
+        else:
+            assert plan is not None and unknown == [f"hours of training: {job.dataset} is not at hand"]
+            assert 0 < plan.memory.weights < plan.memory.peak < 80e9
+
+
+def test_a_training_that_does_not_fit_says_so() -> None:
+    catalog = Catalog(ROOT)
+    plans = Trainings(catalog, assume(catalog, Options()), lambda _: None)
+    plans._dataset = lambda name: None  # type: ignore[method-assign]
+    _, _, unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen3-32b"), "h100")
+    assert unknown[0].startswith("it does not fit: ") and "80 GB" in unknown[0]
+    _, _, unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen2.5-72b"), "h100")
+    assert unknown == ["memory and hours of training: models/qwen2.5-72b/model.yaml has no widths"]
