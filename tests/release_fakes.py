@@ -20,7 +20,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, DatasetSpec, Manifest, Published
 from upkeep.grading import counted, score
 from upkeep.grading.dataset_scores import score_dataset
-from upkeep.grading.graded import VALUE, VERDICTS, Graded
+from upkeep.grading.graded import TOKEN_F1, VALUE, VERDICTS, Graded
 from upkeep.grading.judged import JUDGED, Judged, decided_by_judges, has_say
 from upkeep.grading.judgements import Judgements, judgements_of
 from upkeep.grading.key import Key
@@ -74,6 +74,10 @@ KINDS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "persona": ["p", "q"],
         "source": ["personamem_v2", "horizonbench"],
     },
+    "infbench": {"benchmark": ["infbench_mc"], "book": ["book_001", "book_002"]},
+    "detectiveqa": {"benchmark": ["detectiveqa"], "book": ["novel_001"], "annotated": ["by_people", "model_assisted"]},
+    "narrativeqa": {"benchmark": ["narrativeqa"], "book": ["a", "b"]},
+    "nocha": {"benchmark": ["nocha_public"], "book": ["a", "b"], "claim": ["true_claim", "false_claim"]},
     "evolveqa_membership": {"membership": ["before_cutoff", "after_cutoff", "held_out"]},
 }
 """Whose questions -> their slices. There are a dozen questions of each value of the first; those of the others come in
@@ -214,6 +218,8 @@ def verdicts_of(catalog: Catalog, cell: Cell, key: Key, trials: int) -> Graded:
     if card.measures:
         name = {"min_k_prob": "min_k_prob", "answer_probability": "first_token_logprob"}[cell.method]
         made = made.with_columns(pl.Series(f"{VALUE}{name}", -5 * rng.random(len(rows))))
+    if key.equivalence.overlap:
+        made = made.with_columns(pl.Series(f"{VALUE}{TOKEN_F1}", rng.random(len(rows))))
     return Graded(made, retrieved)
 
 

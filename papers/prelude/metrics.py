@@ -67,8 +67,10 @@ def confusion(graded: pl.DataFrame) -> pl.DataFrame:
     """For each run the items that are asked and right; of each class those that are of it, said to be of it, and both.
 
     An answer that cannot be read is of neither class. The slice `label` is the right one; there are two, so an answer
-    that is read and wrong is the other one.
+    that is read and wrong is the other one. Of the benchmarks that PRELUDE is set beside, which have none, nothing.
     """
+    if "slice_label" not in graded.columns:
+        return graded.select("question_id", asked=1)
     columns: dict[str, pl.Expr] = {}
     right, read = pl.col("right"), pl.col("canonical").is_not_null()
     for trial in sorted(graded["trial"].unique()):
@@ -90,8 +92,10 @@ def each_run(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
     F1 of a class is twice the items that are of it and said to be, over those that are of it and those that are said to
     be: 0 where it is never said.
     """
-    runs = sorted({name.split()[0] for name in sums})
+    runs = sorted(name.split()[0] for name in sums if name.endswith(" asked"))
     found: dict[str, Floats] = {}
+    if not runs:
+        return found
     for name in CLASSES:
         parts = ("items", "said", "right")
         of_it, said, right = (np.stack([sums[f"{n} {name} {part}"] for n in runs]) for part in parts)
@@ -112,7 +116,7 @@ def f1(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
     From 0 to 100 percent. `gold` has 100, `null`, of which no answer can be read, 0.
     """
     found = each_run(sums)
-    return {name: found[name].mean(axis=0) for name in F1}
+    return {name: found[name].mean(axis=0) for name in F1 if name in found}
 
 
 def deviation(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
@@ -123,15 +127,65 @@ def deviation(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
     of runs. From 0 on, in points of a percentage; none of a single run. `gold` and `null` answer alike in each run: 0.
     """
     found = each_run(sums)
-    if len(found["accuracy"]) < 2:
+    if not found or len(found["accuracy"]) < 2:
         return {}
     return {f"{name}_std": found[name].std(axis=0) for name in SPREAD}
+
+
+TOKEN_F1 = "token_f1"
+
+
+def shared_words(graded: pl.DataFrame) -> pl.DataFrame:
+    """Predictions with how many words each shares with an accepted answer."""
+    return graded.select("question_id", shared=pl.col(f"value_{TOKEN_F1}").fill_null(0.0), asked=1)
+
+
+def mean_shared(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`token_f1`: its mean over predictions, in percent (A, Table 7, whose score of NarrativeQA has no name).
+
+    `gold` has 100, `null` 0.
+    """
+    return {TOKEN_F1: 100 * sums["shared"] / sums["asked"]}
+
+
+PEOPLE = {
+    "infbench_mc": (100.0, 25.0),
+    "detectiveqa": (94.0, 25.0),
+    "narrativeqa": (64.3, 7.1),
+    "nocha_public": (97.0, 50.0),
+}
+"""Benchmark that PRELUDE is set beside -> what people score and what chance gives (Table 7)."""
+
+
+def beside_people(graded: pl.DataFrame) -> pl.DataFrame:
+    """Of each such benchmark the sum of scores and how many predictions it is of."""
+    measured = f"value_{TOKEN_F1}"
+    score = pl.col(measured).fill_null(0.0) if measured in graded.columns else pl.col("right").cast(pl.Float64)
+    columns: dict[str, pl.Expr] = {}
+    for name in PEOPLE if "slice_benchmark" in graded.columns else ():
+        of_it = pl.col("slice_benchmark") == name
+        columns |= {f"{name} score": pl.when(of_it).then(score).otherwise(0.0), f"{name} asked": of_it}
+    return graded.select("question_id", questions=1, **columns)
+
+
+def distance(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """`distance_from_people`: (h - s) / (h - r) in percent, where s is the score, h what people score and r what chance
+    gives (A, Table 7: of the closed book it is the quantile of memorization). 0 is as people, 100 as chance; larger is
+    better for a benchmark. `gold` has 0 or less, `null` 100 or more."""
+    found: dict[str, Floats] = {}
+    for name, (people, chance) in PEOPLE.items():
+        if f"{name} asked" in sums and (sums[f"{name} asked"] > 0).all():
+            score = 100 * sums[f"{name} score"] / sums[f"{name} asked"]
+            found["distance_from_people"] = 100 * (people - score) / (people - chance)
+    return found
 
 
 FAMILY = Family(
     measure,
     resampled=[
         Resampled(F1, confusion, f1),
+        Resampled([TOKEN_F1], shared_words, mean_shared, values=[TOKEN_F1]),
+        Resampled(["distance_from_people"], beside_people, distance),
         # The spread of runs is no estimate over questions, so it has no interval.
         Resampled([f"{name}_std" for name in SPREAD], confusion, deviation, interval=False),
     ],

@@ -22,6 +22,7 @@ from upkeep.errors import UpkeepError
 from upkeep.files import open_regular, write_atomically
 from upkeep.grading.judgements import spotted
 from upkeep.grading.key import Key, canonical_answers
+from upkeep.grading.matching import token_f1
 from upkeep.grading.reading import Parse, read_answer
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
@@ -58,11 +59,14 @@ calls of a model behind the answer (`contract.Usage`), null where there is no pr
 
 After these stands a column VALUE + name, Float64, for each name of a number that the cell's predictions have
 (`contract.Prediction.values`), in the order of names: null where a prediction has none of that name, failed or is
-missing. A cell without such numbers has no such columns.
+missing. A cell without such numbers has no such columns. Of datasets whose equivalence says how many words an answer
+shares with an accepted one, VALUE + TOKEN_F1 has it for each open question.
 """
 
 VALUE = "value_"
 """What the name of a column of measured numbers begins with."""
+TOKEN_F1 = "token_f1"
+"""How many words an answer shares with the accepted one that is nearest (`matching.token_f1`); 0 without an answer."""
 
 READ = tuple(name for name in VERDICTS if name not in ("canonical", "exact", "outdated"))
 """Those of VERDICTS that a prediction says without the answer key's words; `right` where a pattern says it."""
@@ -347,6 +351,8 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     right = _matches(rows, key.accepted, within=within)
     exact = _matches(rows, key.accepted, within=False) if within else right
     outdated = _matches(rows, key.outdated, within=within)
+    if key.equivalence.overlap:
+        rows = rows.with_columns(_overlap(rows, key.accepted).alias(VALUE + TOKEN_F1))
     by_words = {"right": right, "exact": exact}
     decided = {name: pl.coalesce("right", pl.lit(words)) for name, words in by_words.items()}
     return rows.with_columns(
@@ -371,6 +377,16 @@ def _matches(rows: pl.DataFrame, answers: pl.DataFrame, *, within: bool) -> pl.S
         hit |= (pl.col("form") == "short") & named
     found = pairs.filter(hit & (pl.col("listed") != ""))["row"].unique()
     return pl.int_range(len(rows), eager=True, dtype=pl.UInt32).is_in(found.implode())
+
+
+def _overlap(rows: pl.DataFrame, answers: pl.DataFrame) -> pl.Series:
+    """TOKEN_F1 of each answer to an open question; null for other forms."""
+    pairs = rows.select("probe_id", "canonical").with_row_index("row").drop_nulls()
+    pairs = pairs.join(answers.rename({"answer": "listed"}), on="probe_id")
+    shared = [token_f1(own, listed) for own, listed in pairs.select("canonical", "listed").iter_rows()]
+    best = pairs.with_columns(shared=pl.Series(shared, dtype=pl.Float64)).group_by("row").agg(pl.max("shared"))
+    joined = rows.select("form").with_row_index("row").join(best, on="row", how="left", maintain_order="left")
+    return joined.select(pl.when(pl.col("form") == "short").then(pl.col("shared").fill_null(0.0))).to_series()
 
 
 def counted(rows: pl.DataFrame) -> dict[str, int]:

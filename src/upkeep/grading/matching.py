@@ -8,6 +8,7 @@ B.2.1 and 6.1). An option's letter and a label are taken as they are, whatever t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -92,6 +93,8 @@ class Equivalence:
     canonical: Canonical
     within: bool = False
     """Whether a response is right that names an accepted answer among other words (EvoWiki, 4.1)."""
+    overlap: bool = False
+    """Whether it is said as well how many words a response shares with an accepted answer (`token_f1`)."""
 
 
 EQUIVALENCES: Mapping[str, Equivalence] = {
@@ -99,8 +102,17 @@ EQUIVALENCES: Mapping[str, Equivalence] = {
     "letter": Equivalence(letter),
     "label": Equivalence(letter),
     "contains": Equivalence(words, within=True),
+    "token_f1": Equivalence(normalise, overlap=True),
 }
 """By the name that `dataset.yaml` gives in `equivalence`."""
+
+
+def token_f1(answer: str, accepted: str) -> float:
+    """How many words two canonical answers share, from 0 to 1: the harmonic mean of precision and recall, where a word
+    counts as often as both have it (P. Rajpurkar et al., SQuAD, EMNLP 2016; InfiniteBench's `qa_f1_score`)."""
+    own, wanted = answer.split(), accepted.split()
+    shared = (Counter(own) & Counter(wanted)).total()
+    return 2 * shared / (len(own) + len(wanted)) if shared else 0.0
 
 
 def equivalence(name: str) -> Equivalence:
