@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = ("answer.js", "report.css", "report.js")
+LOADED = ("answer.js", "report.css", "report.js", "tables.js")
 
 
 def pages_of(root: Path, suite: str) -> dict[str, str]:
