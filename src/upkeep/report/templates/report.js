@@ -53,14 +53,14 @@ class Side {
   static async of(name) {
     const side = new Side();
     const data = await load(`cells/${name}/index`);
-    return Object.assign(side, { name, data, rows: data.rows, length: data.rows.question.length });
+    const hasCauses = data.rows.cause.some((code) => code > 1);
+    return Object.assign(side, { name, data, rows: data.rows, length: data.rows.question.length, hasCauses });
   }
   question(row) { return this.data.questions[this.rows.question[row]][1]; }
   probe(row) { return `${this.data.questions[this.rows.question[row]][0]}@${this.rows.position[row]}`; }
   key(row) { return `${this.probe(row)} ${this.rows.trial[row]}`; }
   verdict(row) { return this.data.verdicts[this.rows.verdict[row]]; }
   cause(row) { return this.data.causes[this.rows.cause[row]]; }
-  get hasCauses() { return this.rows.cause.some((code) => code > 1); }
   known(column, row) { return this.data.known[column][this.rows[column][row]]; }
   text(ref) { return textOf(`cells/${this.name}`, this.data.texts, ref); }
   async told(row) {
@@ -120,13 +120,13 @@ class Table {
 
   makeColumns() {
     const [one] = this.sides, mark = (n) => (this.sides.length > 1 ? ` ${"AB"[n]}` : "");
-    const columns = [{ head: "Probe", width: 15, of: ([row]) => one.probe(row), by: ([row]) => row }];
-    if (one.data.trials > 1) columns.push({ head: "Trial", width: 6, of: ([row]) => one.rows.trial[row] });
-    columns.push({ head: "Question", width: 30, of: ([row]) => one.question(row) });
+    const columns = [{ head: "Probe", width: 15, of: (rows) => one.probe(rows[0]), by: (rows) => rows[0] }];
+    if (one.data.trials > 1) columns.push({ head: "Trial", width: 6, of: (rows) => one.rows.trial[rows[0]] });
+    columns.push({ head: "Question", width: 30, of: (rows) => one.question(rows[0]) });
     this.sides.forEach((side, n) => columns.push({ head: `Verdict${mark(n)}`, width: 10, tag: true, of: (rows) => side.verdict(rows[n]) }));
-    if (!this.sides[1] && one.hasCauses) columns.push({ head: "Cause", width: 10, of: ([row]) => one.cause(row) });
+    if (!this.sides[1] && one.hasCauses) columns.push({ head: "Cause", width: 12, of: (rows) => one.cause(rows[0]) });
     this.sides.forEach((side, n) => columns.push({ head: `Answer${mark(n)}`, width: 16, of: (rows) => side.known("answer", rows[n]) }));
-    columns.push({ head: "Right", width: 16, of: ([row]) => one.known("right", row) });
+    columns.push({ head: "Right", width: 16, of: (rows) => one.known("right", rows[0]) });
     this.sides.forEach((side, n) => {
       if (side.data.retrieves) columns.push({ head: `Evidence at${mark(n)}`, width: 10, kind: "r", of: (rows) => side.rows.rank[rows[n]] || "" });
       columns.push({ head: `Tokens${mark(n)}`, width: 9, kind: "r", of: (rows) => side.rows.prompt[rows[n]] });
@@ -191,28 +191,31 @@ class Table {
     const differ = state.get("differ"), [one, other] = sides;
     if (other && differ) {
       const right = (side, row) => side.rows.verdict[row] === 0;
-      tests.push(([a, b]) => ({
-        verdict: one.verdict(a) !== other.verdict(b),
-        answer: one.known("answer", a) !== other.known("answer", b),
-        a: right(one, a) && !right(other, b),
-        b: right(other, b) && !right(one, a),
-      })[differ]);
+      tests.push({
+        verdict: (rows) => one.rows.verdict[rows[0]] !== other.rows.verdict[rows[1]],
+        answer: (rows) => one.known("answer", rows[0]) !== other.known("answer", rows[1]),
+        a: (rows) => right(one, rows[0]) && !right(other, rows[1]),
+        b: (rows) => right(other, rows[1]) && !right(one, rows[0]),
+      }[differ] || (() => true));
     }
     const found = state.get("found");
     if (found) tests.push((rows) => sides.some((side, n) => side.data.retrieves && side.rows.rank[rows[n]] > 0) === (found === "yes"));
     for (const name of one.data.slices) {
       const wanted = state.get(name);
       const code = wanted ? one.data.known[name].indexOf(wanted) : -1;
-      if (code >= 0) tests.push(([row]) => one.rows[name][row] === code);
+      if (code >= 0) tests.push((rows) => one.rows[name][rows[0]] === code);
     }
-    this.shown = tests.length ? this.all.filter((rows) => tests.every((test) => test(rows))) : [...this.all];
+    this.found = tests.reduce((left, test) => left.filter(test), this.all);
     this.order();
     const each = sides.map((side, n) => {
-      const counts = side.data.verdicts.map(() => 0);
-      for (const rows of this.shown) counts[side.rows.verdict[rows[n]]] += 1;
-      const words = listed(counts, side.data.verdicts), causes = side.data.causes.map(() => 0);
-      for (const rows of this.shown) causes[side.rows.cause[rows[n]]] += 1;
+      const counts = side.data.verdicts.map(() => 0), causes = side.data.causes.map(() => 0);
+      for (let place = 0; place < this.shown.length; place += 1) {
+        const row = this.shown[place][n];
+        counts[side.rows.verdict[row]] += 1;
+        causes[side.rows.cause[row]] += 1;
+      }
       causes[0] = 0;
+      const words = listed(counts, side.data.verdicts);
       const by = side.hasCauses ? listed(causes, side.data.causes.map((word) => `by ${word}`)) : [];
       return `${sides.length > 1 ? `${"AB"[n]}: ` : ""}${words.join(", ") || "none"}${by.length ? ` (${by.join(", ")})` : ""}`;
     });
@@ -234,16 +237,19 @@ class Table {
     this.draw(true);
   }
 
+  // Each value has its place among the sorted values, and a row that of its value: numbers sort a hundred times faster.
   order() {
-    const { column, down } = this.sorted;
-    if (!column) return;
-    const keys = new Map(this.shown.map((rows) => [rows, (column.by || column.of)(rows)]));
-    this.shown.sort((a, b) => {
-      const x = keys.get(a), y = keys.get(b);
-      if (x === y) return a[0] - b[0];
-      if (x === "" || y === "") return x === "" ? 1 : -1; // what has none stands last
-      return (x < y ? -1 : 1) * (down ? -1 : 1);
-    });
+    const { column, down } = this.sorted, { found } = this;
+    if (!column) {
+      this.shown = found;
+      return;
+    }
+    const keys = found.map(column.by || column.of);
+    const known = [...new Set(keys)].filter((key) => key !== "").sort((x, y) => (x < y ? -1 : 1));
+    if (down) known.reverse();
+    const rank = new Map([...known, ""].map((key, place) => [key, place])); // what has none stands last
+    const places = Float64Array.from(keys, (key, row) => rank.get(key) * found.length + row).sort();
+    this.shown = Array.from(places, (place) => found[place % found.length]);
   }
 
   // Rows that can be seen, between two that have the height of the others.
@@ -304,7 +310,7 @@ class Table {
 // What `upkeep diff` says of two cells: by how much they differ, and whether by chance.
 async function difference(a, b) {
   const told = (await load(`cells/${a}/paired`))[b] || [];
-  return [h("p", { class: "said" }, told.map((line) => `${line}. `)), h("p", { class: "muted" }, h("code", {}, `./upkeep diff ${a} ${b}`))];
+  return [h("p", { class: "said" }, `${told.join("; ")}.`), h("p", { class: "muted" }, h("code", {}, `./upkeep diff ${a} ${b}`))];
 }
 
 let table = null;
