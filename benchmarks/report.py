@@ -99,11 +99,10 @@ def report(catalog: Catalog, scores: Scores, what: str, named: Collection[str]) 
     wall, spent = time.perf_counter() - begin, time.process_time() - before
     folder = Layout(catalog.results).report(SUITE).parent
     sizes = list(size(folder))
-    first = (folder / "index.html").stat().st_size
     cells = len(list((folder / "cells").rglob("index.js")))
     return (
         f"| {what} | {cells:,} | {wall:.1f} | {spent:.1f} | {len(sizes):,} | {sum(sizes) / 1e6:.1f} "
-        f"| {first / 1e6:.2f} | {(folder / 'cells.html').stat().st_size / 1e6:.2f} |"
+        f"| {(folder / 'cells.html').stat().st_size / 1e6:.2f} |"
     )
 
 
@@ -129,8 +128,8 @@ def main() -> None:
         catalog = Catalog(folder)
         scores = score_suite(catalog, SUITE)
         named = [str(cell) for cell in chosen]
-        print("| report | with answers | seconds | of a processor | files | MB | first page, MB | cells.html, MB |")
-        print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+        print("| report | with answers | seconds | of a processor | files | MB | cells.html, MB |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
         for what, wanted in (("without answers", [page.NONE]), ("with answers", named), ("again", named)):
             print(report(catalog, scores, what, wanted), flush=True)
         if arguments.keep is not None:

@@ -36,15 +36,17 @@ for (const table of document.querySelectorAll("table.sorts")) {
   });
   if (body.rows.length < MANY) continue;
   const search = document.createElement("input"), label = document.createElement("label"), told = document.createElement("span");
-  const rows = [...body.rows].map((row) => [row, row.textContent.toLowerCase()]);
+  const all = body.rows.length, say = (shown) => { told.textContent = `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} rows`; };
+  let rows = null; // with their words, when they are first looked for
   const filter = () => {
+    rows = rows || [...body.rows].map((row) => [row, row.textContent.toLowerCase()]);
     const words = search.value.trim().toLowerCase().split(/\s+/);
     let shown = 0;
     for (const [row, text] of rows) {
       row.hidden = !words.every((word) => text.includes(word));
       shown += !row.hidden;
     }
-    told.textContent = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
+    say(shown);
   };
   search.type = "search";
   search.addEventListener("input", filter);
@@ -55,5 +57,5 @@ for (const table of document.querySelectorAll("table.sorts")) {
   form.addEventListener("submit", (event) => event.preventDefault());
   form.append(label, told);
   table.parentElement.before(form);
-  filter();
+  say(all);
 }
