@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = ("answer.js", "report.css", "report.js")
+LOADED = ("answer.js", "report.css", "report.js", "tables.js")
 
 
 def pages_of(root: Path, suite: str) -> dict[str, str]:
@@ -55,7 +57,11 @@ class Page(HTMLParser):
 
 
 def require_whole(folder: Path) -> None:
-    """Fail where a page of a report loads what is not its own, leads nowhere, or is not well formed."""
+    """Fail where a page of a report loads what is not its own, leads nowhere, or is not well formed, or where what its
+    scripts load and lead to is not there."""
+    shown = json.loads((folder / "cells.js").read_text("utf-8").partition(", ")[2].removesuffix(");\n"))
+    for cell, name in itertools.product(shown, ("index.html", "index.js", "answers-0.js", "paired.js")):
+        assert (folder / "cells" / cell / name).is_file(), f"{cell}: {name}"
     pages = {path: Page(path.read_text("utf-8")) for path in folder.rglob("*.html")}
     assert folder / "index.html" in pages
     for path, page in pages.items():

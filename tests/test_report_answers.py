@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from upkeep.gateway.calls import Calls
 from upkeep.grading.scores import score_suite
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.operations.diff.comparing import difference
+from upkeep.operations.diff.terminal import lines as lines_of
 from upkeep.published import predictions
 from upkeep.report import page
 from upkeep.report.shown import Shown
@@ -101,6 +105,37 @@ def test_the_page_of_a_cell_has_every_answer_with_the_very_prompt_and_reply(repo
     assert told.index["retrieves"] == (cell == SEARCHED)
 
 
+def test_the_page_of_two_cells_says_of_them_what_diff_says(reported: Catalog) -> None:
+    folder, shown = folder_of(reported, "small"), [cell for cell in CELLS if cell.dataset == SEARCHED.dataset]
+    for cell, other in itertools.permutations(shown, 2):
+        told = put(folder / f"cells/{cell}/paired.js")
+        assert set(told) == {str(one) for one in shown} - {str(cell)}
+        printed = [line.strip() for line in lines_of(difference(reported, str(cell), str(other), 0))]
+        assert len(told[str(other)]) == 3 and set(told[str(other)]) <= set(printed)
+    assert len(shown) > 1
+
+
+def test_an_answer_that_is_not_right_says_where_it_went_wrong_as_far_as_that_is_known(reported: Catalog) -> None:
+    told = Told(folder_of(reported, "small"), SEARCHED)
+    causes = Counter[str]()
+    for place, one in enumerate(told.answers):
+        verdict = told.index["verdicts"][told.index["rows"]["verdict"][place]]
+        cause = told.index["causes"][told.index["rows"]["cause"][place]]
+        retrieved = {name for _, _, name in one["retrieved"]}
+        if verdict == "right":
+            assert cause == ""
+        elif verdict in ("failed", "unread"):
+            assert cause == {"failed": "failed", "unread": "reading"}[verdict]
+        elif one["evidence"] and retrieved and not set(one["evidence"]) <= retrieved:
+            assert cause == "retrieval"
+        else:
+            assert cause == ("reasoning" if one["evidence"] and retrieved and not one["context"][1] else "")
+        causes[cause] += 1
+    assert len(causes) > 1
+    closed = Told(folder_of(reported, "small"), CLOSED).index
+    assert not {closed["causes"].index(one) for one in ("retrieval", "reasoning")} & set(closed["rows"]["cause"])
+
+
 def test_documents_that_had_arrived_lead_to_their_text(reported: Catalog) -> None:
     folder = folder_of(reported, "small")
     documents = put(folder / "datasets/oaks_babi_mini/documents.js")
@@ -174,7 +209,8 @@ def test_hostile_text_is_text_on_every_page(tmp_path: Path) -> None:
     require_whole(folder)
     for place, text in pages_of(tmp_path, "own").items():
         tags = Page(text).tags
-        assert tags.count("script") == 2 * place.startswith(("cells/", "compare")) and "img" not in tags, place
+        loads = 2 if place.startswith(("cells/", "compare")) else int("sorts" in text)
+        assert tags.count("script") == loads and "img" not in tags, place
         assert "<script>" not in text and "onerror=alert" not in re.sub(r"&lt;img.*?&gt;", "", text)
     scripts = [path for path in folder.rglob("*.js") if path.parent != folder]
     assert len(scripts) >= 4
@@ -182,7 +218,7 @@ def test_hostile_text_is_text_on_every_page(tmp_path: Path) -> None:
     told = Told(folder, Cell("news", "many", "k1", "none"))
     assert all(told.text(one["response"]) == HOSTILE for one in told.answers)
     assert 'href="https://example.org/a"' in pages_of(tmp_path, "own")["methods/many.html"]
-    for name in ("report.js", "answer.js"):
+    for name in ("report.js", "answer.js", "tables.js"):
         code = (folder / name).read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(", code)
 

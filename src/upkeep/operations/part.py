@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from upkeep import samples
 from upkeep.catalog import CONTROLS, Catalog
 from upkeep.errors import UpkeepError
-from upkeep.grading.paired import holm
+from upkeep.grading.paired import holm, p_text
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.operations.diff.comparing import CellDifference, between
 from upkeep.operations.diff.sides import Published
-from upkeep.operations.diff.terminal import p_text
 from upkeep.operations.explain import explain
 from upkeep.published import standing
 from upkeep.text import one_line

@@ -8,7 +8,7 @@ since an earlier report is left as it is, for what a model was asked is looked u
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ LISTED = 300
 CORPUS = 1 << 25
 """Bytes of a dataset's documents up to which a report has their texts; of a larger one it has names alone."""
 VERDICTS = ("right", "outdated", "wrong", "unread", "failed")
+CAUSES = ("", "failed", "reading", "retrieval", "reasoning")
+"""Where an answer that is not right went wrong, as far as it is known: `_cause`."""
 RECORD = "answers.json"
 
 
@@ -177,8 +179,8 @@ class _Told:
 
     def write(self, site: Site, folder: str) -> Iterator[Path]:
         """Write the files; gives them."""
-        columns: dict[str, list[int]] = {name: [] for name in ("question", "position", "trial", "verdict", "rank")}
-        columns |= {name: [] for name in ("answer", "right", "prompt", "completion", *self._slices)}
+        columns: dict[str, list[int]] = {name: [] for name in ("question", "position", "trial", "verdict", "cause")}
+        columns |= {name: [] for name in ("rank", "answer", "right", "prompt", "completion", *self._slices)}
         known = {name: _Numbered() for name in ("question", "answer", "right", *self._slices)}
         questions: list[tuple[str, Any]] = []
         block: list[dict[str, Any]] = []
@@ -198,11 +200,13 @@ class _Told:
             columns["position"].append(probe["position"])
             columns["trial"].append(prediction.trial)
             columns["verdict"].append(VERDICTS.index(graded["verdict"]))
+            arrived = bisect.bisect_right(self._arrived.get(probe["stream"], []), probe["position"])
+            columns["cause"].append(CAUSES.index(_cause(prediction, graded["verdict"], gold["evidence"], arrived)))
             columns["rank"].append(graded["rank"] or 0)
             columns["prompt"].append(prediction.usage.prompt)
             columns["completion"].append(prediction.usage.completion)
             self._retrieves |= bool(prediction.retrieved)
-            block.append(self._of(prediction, probe, gold, graded))
+            block.append(self._of(prediction, probe, gold, graded, arrived))
             if len(block) == BLOCK:
                 yield site.data(f"{folder}/answers-{written}", block)
                 block, written = [], written + 1
@@ -218,6 +222,7 @@ class _Told:
                 "block": BLOCK,
                 "texts": self._texts.first,
                 "verdicts": VERDICTS,
+                "causes": CAUSES,
                 "retrieves": self._retrieves,
                 "questions": questions,
                 "known": {name: list(one) for name, one in known.items() if name != "question"},
@@ -227,11 +232,10 @@ class _Told:
         )
 
     def _of(
-        self, prediction: Prediction, probe: dict[str, Any], gold: dict[str, Any], graded: dict[str, Any]
+        self, prediction: Prediction, probe: dict[str, Any], gold: dict[str, Any], graded: dict[str, Any], arrived: int
     ) -> dict[str, Any]:
         """All of one prediction."""
         key, texts = (prediction.probe_id, prediction.trial), self._texts
-        arrived = bisect.bisect_right(self._arrived.get(probe["stream"], []), probe["position"])
         options = probe["options"] or []
         if probe["form"] == "choice":
             options = [
@@ -288,3 +292,22 @@ class _Told:
             "ended": call.ended,
         }
         return told | ({"problem": call.problem} if call.problem else {})
+
+
+def _cause(prediction: Prediction, verdict: str, evidence: Sequence[str], arrived: int) -> str:
+    """Where an answer went wrong: one of CAUSES, empty where it is right, or where the prediction does not tell.
+
+    Args:
+        evidence: documents that have the answer.
+        arrived: how many documents had arrived.
+    """
+    if verdict in ("right", "failed"):
+        return "" if verdict == "right" else verdict
+    if verdict == "unread":
+        return "reading"
+    if not evidence:
+        return ""
+    if prediction.retrieved and not set(evidence) <= {one.id for one in prediction.retrieved}:
+        return "retrieval"
+    had_all = prediction.context.documents >= arrived > 0  # all that had arrived stood in the prompt
+    return "reasoning" if had_all or (prediction.retrieved and not prediction.context.dropped) else ""

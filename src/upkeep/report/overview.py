@@ -100,6 +100,18 @@ def grid(scores: pl.DataFrame) -> Grid:
     return Grid(datasets, found)
 
 
+def best(catalog: Catalog, found: Grid) -> list[list[Line]]:
+    """For each dataset the most accurate of the methods that are not told where the answer stands, several where these
+    are equal; none where there are not two of them."""
+    rows = [line for line in found.lines if catalog.method(line.method).sees == "documents"]
+    firsts = []
+    for place in range(len(found.datasets)):
+        there = [(row["value"], line) for line in rows if (row := line.places[place]) is not None]
+        highest = max((value for value, _ in there), default=0.0)
+        firsts.append([line for value, line in there if value == highest] if len(there) > 1 else [])
+    return firsts
+
+
 def natural(text: str) -> list[tuple[str, float]]:
     """A key to sort by that takes numbers in a text as numbers: `k=3` before `k=10`."""
     return [(words, float(number or 0)) for words, number in re.findall(r"(\D*)(\d*(?:\.\d+)?)", text)]
@@ -137,20 +149,16 @@ def _short(reason: str) -> str:
 
 
 def _best(catalog: Catalog, found: Grid) -> list[str]:
-    """Which method is most often the best of those that are not told where the answer stands."""
-    rows = [line for line in found.lines if catalog.method(line.method).sees == "documents"]
-    several = len({line.model for line in rows}) > 1
+    """Which method is most often the best."""
+    several = len({line.model for line in found.lines if line.model}) > 1
     wins: Counter[str] = Counter()
     values: dict[str, list[tuple[float, str]]] = {}
-    for place, dataset in enumerate(found.datasets):
-        there = sorted(
-            ((row["value"], line.named(several)) for line in rows if (row := line.places[place]) is not None),
-            reverse=True,
-        )
-        if len(there) > 1 and there[0][0] > there[1][0]:
-            value, name = there[0]
+    for place, lines in enumerate(best(catalog, found)):
+        row = lines[0].places[place] if len(lines) == 1 else None
+        if row is not None:
+            name = lines[0].named(several)
             wins[name] += 1
-            values.setdefault(name, []).append((value, dataset))
+            values.setdefault(name, []).append((row["value"], found.datasets[place]))
     if not wins:
         return []
     (first, count), *others = wins.most_common()

@@ -24,6 +24,7 @@ from upkeep.layout import Layout
 from upkeep.pages import templates
 from upkeep.report import overview, parts, ran, trivial, written
 from upkeep.report.answers import write_answers, write_documents
+from upkeep.report.beside import write_pairs
 from upkeep.report.edits import Edit, edited
 from upkeep.report.papers import paper_of, references
 from upkeep.report.ran import CellRow
@@ -128,6 +129,7 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
         error_kinds=ran.error_kinds(catalog, rows),
         controls=controls,
         grid=found,
+        best=overview.best(catalog, found),
         judging=judging,
         edits=edits,
         mostly_failed=[row for row in rows if row.manifest and row.manifest.mostly_failed],
@@ -175,9 +177,11 @@ def _write_cells(
             write_answers(catalog, cell, manifest, card, site)
         except UpkeepError as error:
             faults[str(cell)] = str(error)
+    has = {str(cell) for cell in told} - faults.keys()
     for dataset in dict.fromkeys(cell.dataset for cell in told):
         write_documents(catalog, dataset, site)
-    has = {str(cell) for cell in told} - faults.keys()
+        shown = {cell: told[cell] for cell in told if cell.dataset == dataset and str(cell) in has}
+        write_pairs(catalog, dataset, shown, site)
     for row in rows:
         name = str(row.cell)
         site.page(

@@ -21,7 +21,7 @@ from upkeep.pages import templates
 from upkeep.text import duration
 
 FIRST = "index.html"
-SHARED = ("report.css", "report.js", "answer.js")
+SHARED = ("report.css", "report.js", "answer.js", "tables.js")
 """What pages load, beside their data."""
 _CODE = re.compile(r"`([^`\n]+)`")
 
@@ -125,7 +125,11 @@ def markdown(text: str) -> Markup:
     tokens = parser.parse(text)
     shown: list[Token] = []
     title = False
-    for token in tokens:
+    for place, token in enumerate(tokens):
+        if token.type == "table_open":
+            token.attrSet("tabindex", "0")  # it scrolls where it is wider than the page
+        if token.type == "th_open" and not tokens[place + 1].content:
+            token.tag = tokens[place + 2].tag = "td"
         if token.type in ("heading_open", "heading_close"):
             if token.tag == "h1":
                 title = token.type == "heading_open"

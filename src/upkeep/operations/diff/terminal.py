@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from upkeep.grading.paired import Paired
+from upkeep.grading.paired import sentences
 from upkeep.operations.diff.comparing import CellDifference, Difference
 from upkeep.text import one_line
 
@@ -45,7 +45,7 @@ def _cell(cell: CellDifference, *, several: bool) -> Iterator[str]:
         yield f"  cannot be compared: {one_line(cell.problem)}"
         return
     if (paired := cell.paired) is not None and not cell.same_predictions:
-        yield from _paired(paired, cell.p_holm if several else None)
+        yield from (f"  {line}" for line in sentences(paired, cell.p_holm if several else None))
     if cell.same_predictions:
         yield "  the predictions are the same bytes"
     yield from _identity(cell)
@@ -57,18 +57,6 @@ def _cell(cell: CellDifference, *, several: bool) -> Iterator[str]:
         yield f"    {place}: {said[0]} -> {said[1]}; right: {one_line(' | '.join(row.right), ANSWER)}"
     if cell.moved > len(cell.probes):
         yield f"    and {cell.moved - len(cell.probes):,} more (--rows N, --json)"
-
-
-def _paired(paired: Paired, p_holm: float | None) -> Iterator[str]:
-    asked = f"{paired.probes:,} probes of {paired.questions:,} questions"
-    yield f"  {asked}: {paired.first:.1f} -> {paired.second:.1f} % right, {paired.difference:+.1f} points"
-    if paired.low is None or paired.high is None:
-        yield "  no interval: all of them are of one question"
-    else:
-        chance = "no p: every question differs by as much" if paired.p is None else f"p {p_text(paired.p)}"
-        chance += f", p (Holm) {p_text(p_holm)}" if p_holm is not None else ""
-        yield f"  95% interval {paired.low:+.1f} to {paired.high:+.1f}, paired, clustered by question; {chance}"
-    yield f"  better in B: {paired.gained:,} probes; better in A: {paired.lost:,}"
 
 
 def _identity(cell: CellDifference) -> Iterator[str]:
@@ -85,8 +73,3 @@ def _identity(cell: CellDifference) -> Iterator[str]:
 
 def _answer(answer: str | None) -> str:
     return "(none)" if answer is None else repr(one_line(answer, ANSWER))
-
-
-def p_text(p: float | None) -> str:
-    """A p-value as it is printed; of one that there is not, a dash."""
-    return "-" if p is None else "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"

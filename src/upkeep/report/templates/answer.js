@@ -4,6 +4,12 @@
 const fold = (open, summary, ...children) => h("details", { open }, h("summary", {}, summary), children);
 const block = (text) => h("pre", { class: "text", tabindex: "0" }, text === "" ? "(nothing)" : text);
 const line = (head, ...children) => [h("dt", {}, head), h("dd", {}, children)];
+const WHY = {
+  failed: "The method gave no answer.",
+  reading: "Reading: no answer was found in the reply.",
+  retrieval: "Retrieval: not all of the evidence was retrieved.",
+  reasoning: "Reasoning: all of the evidence was at hand, and the answer is another.",
+};
 const either = (texts) => texts.join(" | ") || "(nothing)";
 
 // What was asked, which two sides have in common, and what one of them said.
@@ -38,20 +44,22 @@ async function told(side, row, mark) {
         arrived.length > 50 ? h("p", { class: "muted" }, `and ${count(arrived.length - 50)} before`) : null))));
   const calls = await Promise.all(one.calls.map((call, n) => callOf(side, call, n, one.calls.length)));
   const verdict = side.verdict(row);
+  const head = mark ? "h4" : "h3"; // below what stands above
   const said = h("section", { "aria-label": `Answer ${mark}` },
     mark ? h("h3", {}, `${mark}: `, h("a", { href: link("cell", side.name) }, side.name)) : null,
-    h("p", {}, h("span", { class: `tag ${verdict}` }, verdict), one.judges.length ? " by the answer key's words" : ""),
-    "error" in one ? [h("h4", {}, "It failed"), block(await side.text(one.error))] : [
-      h("h4", {}, "Answer"), block(one.answer === null ? "(none)" : await side.text(one.answer)),
+    h("p", {}, h("span", { class: `tag ${verdict}` }, verdict), one.judges.length ? " by the answer key's words" : "",
+      side.cause(row) ? ` ${WHY[side.cause(row)]}` : ""),
+    "error" in one ? [h(head, {}, "It failed"), block(await side.text(one.error))] : [
+      h(head, {}, "Answer"), block(one.answer === null ? "(none)" : await side.text(one.answer)),
       h("p", { class: "muted" }, `Read ${one.read}.${one.rule ? ` Decided by a rule on its words: ${one.rule}.` : ""}`),
-      h("h4", {}, "Reply"), block(one.response === null ? "(none)" : await side.text(one.response))],
+      h(head, {}, "Reply"), block(one.response === null ? "(none)" : await side.text(one.response))],
     one.reasoning === null ? null : fold(false, "Reasoning", block(await side.text(one.reasoning))),
-    one.judges.length ? [h("h4", {}, "Judges"), h("ul", {}, one.judges.map((words) => h("li", {}, words)))] : null,
-    one.retrieved.length ? [h("h4", {}, "Retrieved"), one.retrieved.map(([rank, score, name]) => {
+    one.judges.length ? [h(head, {}, "Judges"), h("ul", {}, one.judges.map((words) => h("li", {}, words)))] : null,
+    one.retrieved.length ? [h(head, {}, "Retrieved"), one.retrieved.map(([rank, score, name]) => {
       const isEvidence = one.evidence.includes(name);
       return passage(name, `${rank}. ${name} (${score === null ? "no score" : score.toPrecision(4)})${isEvidence ? ", evidence" : ""}`, isEvidence);
     })] : null,
-    calls.length ? [h("h4", {}, "What the model read and said"), calls] : null,
+    calls.length ? [h(head, {}, "What the model read and said"), calls] : null,
     one.more ? h("p", { class: "muted" }, `and ${count(one.more)} calls more: `, h("code", {}, "./upkeep show --full")) : null,
     Object.keys(one.values).length ? h("dl", { class: "list" }, Object.entries(one.values).map(([name, value]) => line(name, String(value)))) : null,
     h("p", { class: "muted" }, `${count(one.usage[0])} calls, ${count(one.usage[1])} tokens of prompts, ${count(one.usage[2])} generated; `

@@ -53,12 +53,14 @@ class Side {
   static async of(name) {
     const side = new Side();
     const data = await load(`cells/${name}/index`);
-    return Object.assign(side, { name, data, rows: data.rows, length: data.rows.question.length });
+    const hasCauses = data.rows.cause.some((code) => code > 1);
+    return Object.assign(side, { name, data, rows: data.rows, length: data.rows.question.length, hasCauses });
   }
   question(row) { return this.data.questions[this.rows.question[row]][1]; }
   probe(row) { return `${this.data.questions[this.rows.question[row]][0]}@${this.rows.position[row]}`; }
   key(row) { return `${this.probe(row)} ${this.rows.trial[row]}`; }
   verdict(row) { return this.data.verdicts[this.rows.verdict[row]]; }
+  cause(row) { return this.data.causes[this.rows.cause[row]]; }
   known(column, row) { return this.data.known[column][this.rows[column][row]]; }
   text(ref) { return textOf(`cells/${this.name}`, this.data.texts, ref); }
   async told(row) {
@@ -94,6 +96,8 @@ function choice(label, name, options, change) {
 
 // ------------------------------------------------------------------ the table
 
+const listed = (counts, words) => words.map((word, code) => counts[code] && `${count(counts[code])} ${word}`).filter(Boolean);
+
 class Table {
   constructor(sides) {
     this.sides = sides;
@@ -116,15 +120,16 @@ class Table {
 
   makeColumns() {
     const [one] = this.sides, mark = (n) => (this.sides.length > 1 ? ` ${"AB"[n]}` : "");
-    const columns = [{ head: "Probe", width: 15, of: ([row]) => one.probe(row), by: ([row]) => row }];
-    if (one.data.trials > 1) columns.push({ head: "Trial", width: 6, of: ([row]) => one.rows.trial[row] });
-    columns.push({ head: "Question", width: 30, of: ([row]) => one.question(row) });
+    const columns = [{ head: "Probe", width: 15, of: (rows) => one.probe(rows[0]), by: (rows) => rows[0] }];
+    if (one.data.trials > 1) columns.push({ head: "Trial", width: 6, of: (rows) => one.rows.trial[rows[0]] });
+    columns.push({ head: "Question", width: 30, of: (rows) => one.question(rows[0]) });
     this.sides.forEach((side, n) => columns.push({ head: `Verdict${mark(n)}`, width: 10, tag: true, of: (rows) => side.verdict(rows[n]) }));
+    if (!this.sides[1] && one.hasCauses) columns.push({ head: "Cause", width: 12, of: (rows) => one.cause(rows[0]) });
     this.sides.forEach((side, n) => columns.push({ head: `Answer${mark(n)}`, width: 16, of: (rows) => side.known("answer", rows[n]) }));
-    columns.push({ head: "Right", width: 16, of: ([row]) => one.known("right", row) });
+    columns.push({ head: "Right", width: 16, of: (rows) => one.known("right", rows[0]) });
     this.sides.forEach((side, n) => {
-      if (side.data.retrieves) columns.push({ head: `Evidence at${mark(n)}`, width: 13, of: (rows) => side.rows.rank[rows[n]] || "" });
-      columns.push({ head: `Tokens${mark(n)}`, width: 10, of: (rows) => side.rows.prompt[rows[n]] });
+      if (side.data.retrieves) columns.push({ head: `Evidence at${mark(n)}`, width: 10, kind: "r", of: (rows) => side.rows.rank[rows[n]] || "" });
+      columns.push({ head: `Tokens${mark(n)}`, width: 9, kind: "r", of: (rows) => side.rows.prompt[rows[n]] });
     });
     return columns;
   }
@@ -136,6 +141,10 @@ class Table {
     const verdicts = [["", "any"], ["-right", "not right"], ...one.data.verdicts.map((word) => [word, word])];
     const filters = [h("label", {}, "Search questions, answers, probes ( / )", search)];
     this.sides.forEach((side, n) => filters.push(choice(this.sides.length > 1 ? `Verdict ${"AB"[n]}` : "Verdict", `v${n}`, verdicts, again)));
+    this.sides.forEach((side, n) => {
+      const causes = side.data.causes.filter(Boolean).map((word) => [word, word]);
+      if (side.hasCauses) filters.push(choice(this.sides.length > 1 ? `Cause ${"AB"[n]}` : "Cause", `c${n}`, [["", "any"], ...causes], again));
+    });
     if (this.sides.length > 1) {
       const kinds = [["", "all"], ["verdict", "verdicts differ"], ["answer", "answers differ"], ["a", "only A is right"], ["b", "only B is right"]];
       filters.push(choice("Difference", "differ", kinds, again));
@@ -151,11 +160,11 @@ class Table {
     }
     this.told = h("p", { role: "status", class: "muted" });
     this.body = h("tbody");
-    this.heads = this.columns.map((column, n) => h("th", { scope: "col", class: n ? null : "stub" },
+    this.heads = this.columns.map((column, n) => h("th", { scope: "col", class: n ? column.kind : "stub" },
       h("button", { type: "button", onclick: () => this.sort(column) }, column.head)));
     const total = this.columns.reduce((sum, column) => sum + column.width, 0);
     const widths = this.columns.map((column) => h("col", { style: `width: ${(100 * column.width) / total}%` }));
-    this.table = h("table", { role: "grid", tabindex: "0", "aria-label": "Answers; arrow keys choose one", onkeydown: (event) => this.key(event) },
+    this.table = h("table", { role: "grid", style: `min-width: ${8 * total}px`, tabindex: "0", "aria-label": "Answers; arrow keys choose one", onkeydown: (event) => this.key(event) },
       h("colgroup", {}, widths), h("thead", {}, h("tr", {}, this.heads)), this.body);
     this.window = h("div", { class: "window", onscroll: () => requestAnimationFrame(() => this.draw()) }, this.table);
     this.probe = h("article", { class: "probe", "aria-label": "One answer", hidden: true });
@@ -176,31 +185,39 @@ class Table {
         const code = side.data.verdicts.indexOf(wanted);
         tests.push((rows) => side.rows.verdict[rows[n]] === code);
       }
+      const cause = side.data.causes.indexOf(state.get(`c${n}`) || "");
+      if (cause > 0) tests.push((rows) => side.rows.cause[rows[n]] === cause);
     });
     const differ = state.get("differ"), [one, other] = sides;
     if (other && differ) {
       const right = (side, row) => side.rows.verdict[row] === 0;
-      tests.push(([a, b]) => ({
-        verdict: one.verdict(a) !== other.verdict(b),
-        answer: one.known("answer", a) !== other.known("answer", b),
-        a: right(one, a) && !right(other, b),
-        b: right(other, b) && !right(one, a),
-      })[differ]);
+      tests.push({
+        verdict: (rows) => one.rows.verdict[rows[0]] !== other.rows.verdict[rows[1]],
+        answer: (rows) => one.known("answer", rows[0]) !== other.known("answer", rows[1]),
+        a: (rows) => right(one, rows[0]) && !right(other, rows[1]),
+        b: (rows) => right(other, rows[1]) && !right(one, rows[0]),
+      }[differ] || (() => true));
     }
     const found = state.get("found");
     if (found) tests.push((rows) => sides.some((side, n) => side.data.retrieves && side.rows.rank[rows[n]] > 0) === (found === "yes"));
     for (const name of one.data.slices) {
       const wanted = state.get(name);
       const code = wanted ? one.data.known[name].indexOf(wanted) : -1;
-      if (code >= 0) tests.push(([row]) => one.rows[name][row] === code);
+      if (code >= 0) tests.push((rows) => one.rows[name][rows[0]] === code);
     }
-    this.shown = tests.length ? this.all.filter((rows) => tests.every((test) => test(rows))) : [...this.all];
+    this.found = tests.reduce((left, test) => left.filter(test), this.all);
     this.order();
     const each = sides.map((side, n) => {
-      const counts = side.data.verdicts.map(() => 0);
-      for (const rows of this.shown) counts[side.rows.verdict[rows[n]]] += 1;
-      const words = side.data.verdicts.map((word, code) => counts[code] && `${count(counts[code])} ${word}`).filter(Boolean);
-      return `${sides.length > 1 ? `${"AB"[n]}: ` : ""}${words.join(", ") || "none"}`;
+      const counts = side.data.verdicts.map(() => 0), causes = side.data.causes.map(() => 0);
+      for (let place = 0; place < this.shown.length; place += 1) {
+        const row = this.shown[place][n];
+        counts[side.rows.verdict[row]] += 1;
+        causes[side.rows.cause[row]] += 1;
+      }
+      causes[0] = 0;
+      const words = listed(counts, side.data.verdicts);
+      const by = side.hasCauses ? listed(causes, side.data.causes.map((word) => `by ${word}`)) : [];
+      return `${sides.length > 1 ? `${"AB"[n]}: ` : ""}${words.join(", ") || "none"}${by.length ? ` (${by.join(", ")})` : ""}`;
     });
     this.told.textContent = `${count(this.shown.length)} of ${count(this.all.length)} answers. ${each.join(". ")}.`;
     this.table.setAttribute("aria-rowcount", this.shown.length + 1);
@@ -220,16 +237,19 @@ class Table {
     this.draw(true);
   }
 
+  // Each value has its place among the sorted values, and a row that of its value: numbers sort a hundred times faster.
   order() {
-    const { column, down } = this.sorted;
-    if (!column) return;
-    const keys = new Map(this.shown.map((rows) => [rows, (column.by || column.of)(rows)]));
-    this.shown.sort((a, b) => {
-      const x = keys.get(a), y = keys.get(b);
-      if (x === y) return a[0] - b[0];
-      if (x === "" || y === "") return x === "" ? 1 : -1; // what has none stands last
-      return (x < y ? -1 : 1) * (down ? -1 : 1);
-    });
+    const { column, down } = this.sorted, { found } = this;
+    if (!column) {
+      this.shown = found;
+      return;
+    }
+    const keys = found.map(column.by || column.of);
+    const known = [...new Set(keys)].filter((key) => key !== "").sort((x, y) => (x < y ? -1 : 1));
+    if (down) known.reverse();
+    const rank = new Map([...known, ""].map((key, place) => [key, place])); // what has none stands last
+    const places = Float64Array.from(keys, (key, row) => rank.get(key) * found.length + row).sort();
+    this.shown = Array.from(places, (place) => found[place % found.length]);
   }
 
   // Rows that can be seen, between two that have the height of the others.
@@ -245,7 +265,7 @@ class Table {
       const rows = this.shown[place];
       const cells = this.columns.map((column, n) => {
         const text = String(column.of(rows));
-        return h("td", { class: n ? null : "stub", title: text }, column.tag ? h("span", { class: `tag ${text}` }, text) : text);
+        return h("td", { class: n ? column.kind : "stub", title: text }, column.tag ? h("span", { class: `tag ${text}` }, text) : text);
       });
       lines.push(h("tr", { id: `row-${place}`, "aria-rowindex": place + 2, "aria-selected": String(place === this.chosen), onclick: () => this.choose(place) }, cells));
     }
@@ -280,12 +300,18 @@ class Table {
 
   open() {
     const wanted = state.get("probe");
-    const place = wanted === null ? -1 : this.shown.findIndex(([row]) => this.sides[0].key(row) === wanted || this.sides[0].probe(row) === wanted);
-    if (place >= 0) this.choose(place);
+    const place = wanted === null ? (this.sides[1] && state.get("differ") ? 0 : -1) : this.shown.findIndex(([row]) => this.sides[0].key(row) === wanted || this.sides[0].probe(row) === wanted);
+    if (place >= 0 && this.shown.length) this.choose(place);
   }
 }
 
 // ------------------------------------------------------------------ the page
+
+// What `upkeep diff` says of two cells: by how much they differ, and whether by chance.
+async function difference(a, b) {
+  const told = (await load(`cells/${a}/paired`))[b] || [];
+  return [h("p", { class: "said" }, `${told.join("; ")}.`), h("p", { class: "muted" }, h("code", {}, `./upkeep diff ${a} ${b}`))];
+}
 
 let table = null;
 async function start() {
@@ -300,7 +326,7 @@ async function start() {
   const head = h("form", { class: "filters", onsubmit: (event) => event.preventDefault() });
   if (own) {
     head.append(pick("Side by side with", alike(own), "", (cell) => {
-      if (cell) location.href = `${root}compare.html#${new URLSearchParams({ a: own, b: cell })}`;
+      if (cell) location.href = `${root}compare.html#${new URLSearchParams({ a: own, b: cell, differ: "verdict" })}`;
     }));
   } else {
     const [a, b] = [state.get("a"), state.get("b")].map((cell) => (cells.includes(cell) ? cell : ""));
@@ -311,6 +337,7 @@ async function start() {
   answers.replaceChildren(head);
   if (!chosen.length) return;
   table = new Table(await Promise.all(chosen.map((name) => Side.of(name))));
+  if (chosen.length > 1) answers.append(...await difference(...chosen));
   answers.append(table.element);
   table.draw(true);
   table.open();
