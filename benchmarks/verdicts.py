@@ -4,7 +4,8 @@ Each study asks cells questions whose chances of a right answer are known, and j
 nothing at all: that a value is above what it is, and that it is below. Each is to be called certain in at most 5% of
 studies, of every kind of score and however many questions there are (of what is measured, from FEWEST_MEASURED on: with
 fewer none is). Of scores that are no ratios of counts the table says how often it would be without the question that
-was not asked; that is expected to be more than 5% of many.
+was not asked; that is expected to be more than 5% of many. The last findings say that two methods are nearer than they
+are; *seen alone* is there what it would be if their distance stood on one side of a check.
 
 With `--clear` findings are true by a clear size, and the table says how often each is called *holds*: the question that
 was not asked is expected to cost less than ten points of a hundred at 60 questions. Prints a Markdown table.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -110,6 +112,11 @@ OTHERS: dict[str, Kind] = {
     "mean tokens, long tail": lambda rng, questions: tokens(rng, questions, 1.0),
     "mean tokens, two methods": lambda rng, questions: tokens(rng, questions, cells=2),
 }
+NEAR = {
+    # how far two methods are apart, with the share of the questions that are as hard for both
+    "two methods, 5 points apart, said to be nearer, as hard for both": (0.75, 0.70, 1.0),
+    "two methods, 20 points apart, said to be nearer": (0.70, 0.50, 0.5),
+}
 CLEAR: dict[str, tuple[Kind, float]] = {
     # with what the finding says that the value, or the distance of two, is above
     "macro F1, two methods, 20 points apart": (lambda rng, n: macro_f1(rng, n, told=(0.8, 0.8), other=(0.6, 0.6)), 0),
@@ -134,6 +141,19 @@ def called(cells: Cells, truth: float, name: str, *, same: bool) -> tuple[int, i
         for below in (False, True):
             found[below] += certain(first[:, study], other[:, study], below=below)
     return found[0], found[1]
+
+
+def called_near(cells: Cells, apart: float, name: str) -> tuple[int, int]:
+    """Of a group of studies, those that call certain that two cells are nearer than they are; and if the distance were
+    one side."""
+    names = [f"{n:05}" for n in range(len(cells[0][0]))]
+    one, other = (Draws(name, names).ratios(names, hits, totals) for hits, totals in cells)
+    near, total = lambda a, b: (np.abs(one[a] - other[b]) < apart - 1e-9).sum(axis=0), np.zeros(2, dtype=int)
+    for place, halves in enumerate((product(HALVES, repeat=2), zip(HALVES, HALVES, strict=True))):
+        told = np.stack([near(a, b) for a, b in halves])
+        for study in told.T:
+            total[place] += rejected([RESAMPLES - weaker(study.tolist())], 1, RESAMPLES, LEVEL)
+    return int(total[0]), int(total[1])
 
 
 def certain(one: Floats, other: Floats, *, below: bool = False) -> bool:
@@ -183,6 +203,18 @@ def false_findings(studies: int, sizes: Sequence[int], seed: int) -> None:
                 total += of_study(other, rng, questions, f"{seed} {name} {study}")
             shown = " | ".join(f"{share:.1f}" for share in 100 * total / studies)
             print(f"| {name} | {questions} | {studies:,} | {shown} |", flush=True)
+    for number, (name, (one, other_one, alike)) in enumerate(NEAR.items()):
+        for questions in sizes:
+            rng, groups, sure = (
+                np.random.default_rng([300 + number, questions, seed]),
+                -(-studies // GROUP),
+                np.zeros(2),
+            )
+            for group in range(groups):
+                cells, apart = two(rng, (questions, GROUP), one, other_one, alike)
+                sure += called_near(cells, apart, f"{seed} {name} {group}")
+            near, alone = 100 * sure / (groups * GROUP)
+            print(f"| {name} | {questions} | {groups * GROUP:,} | {near:.1f} |  | {alone:.1f} |  |", flush=True)
 
 
 def true_findings(studies: int, sizes: Sequence[int], seed: int) -> None:

@@ -136,13 +136,14 @@ def key_of(catalog: Catalog, dataset: str) -> Key:
             phases = CHANGES.get(slices.get("changes", ""), 1)
             row |= {"phase": position * phases // INTERVALS, "has_evidence": True, "arrived_tokens": 100_000}
             row |= {"has_outdated": question.get("has_outdated", slices.get("level") == "evolved")}
+            row |= {"accepted_answers": 1 + place % 2}
             rows.append(row | {f"slice_{name}": value for name, value in slices.items()})
     return Key(
         probes=pl.DataFrame(
             rows,
             schema={
                 **dict.fromkeys(rows[0], pl.String()),
-                **dict.fromkeys(("position", "phase"), pl.Int32()),
+                **dict.fromkeys(("position", "phase", "accepted_answers"), pl.Int32()),
                 **dict.fromkeys(("has_evidence", "has_outdated"), pl.Boolean()),
                 "options": pl.List(pl.String),
                 "arrived_tokens": pl.Int64(),

@@ -75,6 +75,39 @@ def test_equal_sides(tmp_path: Path, op: str, equal: str, sides: tuple[object, o
     assert outcome(tmp_path, values(sides), op=op) == equal
 
 
+@pytest.mark.parametrize(
+    ("lhs", "nearer", "as_near"), [(6, True, True), (7, False, True), (3, False, True), (8, False, False)]
+)
+def test_sides_may_be_asked_how_far_they_are_from_each_other(lhs: float, nearer: bool, as_near: bool) -> None:
+    for op, expected in (("<", nearer), ("<=", as_near), (">", not as_near), (">=", not nearer)):
+        check = claims.Check(query="", op=op, within=2, rows=0, table="t")  # type: ignore[arg-type]
+        assert check.satisfied(lhs, 5) is check.satisfied(5, lhs) is expected
+
+
+ON_ONE_SIDE = {
+    # the largest distance of any model
+    "evolveqa-c4", "evolveqa-c16",
+    # of two distances the larger one
+    "oaks-c8", "imprint-c2", "imprint-c15", "evolveqa-c18", "prelude-c10",
+}  # fmt: skip
+
+
+def test_what_is_to_be_ahead_or_near_by_so_much_stands_on_two_sides() -> None:
+    """A side that stays where it is when all scores rise is a distance: the question that was not asked would be taken
+    against both of its scores in the same direction (`report.deciding`)."""
+    found = set()
+    for paper, ledger in LEDGERS.items():
+        for claim in ledger:
+            for check in claim.checks:
+                rows = claims.printed(PAPERS / paper, check.tables)
+                risen = rows.with_columns(value=pl.col("value").cast(pl.Float64) + 7)
+                with View(rows.select(COLUMNS)) as seen, View(risen.select(COLUMNS)) as higher:
+                    before, after = (view.sides(check.query, claim.id) for view in (seen, higher))
+                if any(before[name][0] == pytest.approx(after[name][0]) for name in before.keys() & after.keys()):
+                    found.add(claim.id)
+    assert found == ON_ONE_SIDE
+
+
 def test_a_claim_holds_when_all_checks_do_and_has_no_numbers_when_one_has_no_rows(tmp_path: Path) -> None:
     yes, no, nothing = values((2, 1)), values((1, 2)), "SELECT 1.0 AS lhs, 2.0 AS rhs WHERE false"
     assert outcome(tmp_path, yes, yes) == "holds"

@@ -34,12 +34,13 @@ Row = dict[str, Any]
 
 
 def rows_of(questions: Sequence[tuple[Mapping[str, str], Sequence[bool]]], **fields: Any) -> list[Row]:
-    """A verdict for each sample of each question: its slices, and which of its samples are right."""
+    """A verdict for each sample of each question: its slices, and which of its samples are right. Every other question
+    accepts one answer alone, the first among them."""
     common = {"position": 0, "phase": 0, "outdated": False, "parse": "whole", "failed": False, "has_evidence": False}
     common |= {"arrived_tokens": 1000, "prompt_tokens": 100, "completion_tokens": 7}
     return [
         common | {f"slice_{name}": value for name, value in slices.items()} | fields
-        | {"question_id": f"q{n}", "probe_id": f"q{n}@0", "trial": trial, "right": right}
+        | {"question_id": f"q{n}", "probe_id": f"q{n}@0", "trial": trial, "right": right, "accepted_answers": 1 + n % 2}
         for n, (slices, samples) in enumerate(questions)
         for trial, right in enumerate(samples)
     ]  # fmt: skip
@@ -83,6 +84,10 @@ def by_hand(
                 members = [p for (slices, _), p in zip(questions, each, strict=True) if slices[name] == value]
                 found[value, f"{metric}_pooled"] = float(mean(members) * 100)
         found["all", f"{metric}_pooled"] = float(mean(each) * 100)
+        of = [(slices["family"], n, p) for n, ((slices, _), p) in enumerate(zip(questions, each, strict=True))]
+        if any(family == "imp_rel_unmerged" for family, _, _ in of):
+            alone = [p for family, n, p in of if family == "imp_rel_unmerged" or (family == "imp_rel" and n % 2 == 0)]
+            found["imp_rel_by_name", metric] = float(mean(alone) * 100)
         there = {slices["family"] for slices, _ in questions} & AVERAGED.get(setting, set(FAMILIES))
         for subset, families in (("all", there), ("all_but_dir_acq", there - {"dir_acq"})):
             if families:
@@ -115,7 +120,7 @@ def test_all_right_is_no_more_than_the_mean_and_that_no_more_than_any_right(seed
     found = scores(rows_of(world(random.Random(seed), "month", 8)))
     subsets = {subset for subset, metric in found if metric == "pass_at_1"}
     for subset in subsets:
-        for pooled in ("", "_pooled") if subset != "all_but_dir_acq" else ("",):
+        for pooled in ("", "_pooled") if subset not in ("all_but_dir_acq", "imp_rel_by_name") else ("",):
             low, middle, high = (found[subset, f"{name}{pooled}"] for name in (OF_EIGHT[1], "pass_at_1", OF_EIGHT[0]))
             assert 0 <= low <= middle + 1e-9 and middle <= high + 1e-9 and high <= 100 + 1e-9
 
@@ -154,6 +159,15 @@ def test_the_controls_have_all_or_nothing(right: bool, value: float) -> None:
     found = scores(rows_of(questions))
     about = [v for (_, metric), v in found.items() if metric.startswith(("pass_", "all_correct", "accuracy"))]
     assert about == pytest.approx([value] * len(about))
+
+
+def test_imp_rel_by_name_counts_merged_questions_that_accept_one_name_and_each_name_of_the_others() -> None:
+    merged, each = ({"family": family, "library": "numpy"} for family in ("imp_rel", "imp_rel_unmerged"))
+    alone = rows_of([(merged, [True] * 8), (merged, [True] * 8)])  # the second accepts two names, asked for below
+    names = rows_of([(merged, [True] * 8)] * 2 + [(each, [False] * 8), (each, [True] * 4 + [False] * 4)])
+    assert scores(names)["imp_rel_by_name", "pass_at_1"] == pytest.approx(50)
+    assert scores(names)["imp_rel", "pass_at_1"] == scores(names)["all", "pass_at_1"] == 100
+    assert ("imp_rel_by_name", "pass_at_1") not in scores(alone)
 
 
 def test_a_dataset_without_families_is_refused() -> None:

@@ -64,12 +64,13 @@ def test_metrics_are_given_tokens_what_has_arrived_and_the_models_cutoff(tmp_pat
     found = Graded(grade(key, read_predictions(tmp_path / "cell", manifest, key)[0], 1), 0)
     known = dataclasses.replace(scored_cells.IDENTITY, cutoff="2024-04-30")
     score_cell(found, manifest, scored_cells.CELL, known, key, Family(measure), Draws("d", key.probes["question_id"]))
-    columns = ["probe_id", "arrived_tokens", "prompt_tokens", "completion_tokens", "has_outdated", "model_cutoff"]
+    columns = ["probe_id", "arrived_tokens", "prompt_tokens", "completion_tokens", "has_outdated", "accepted_answers"]
+    columns += ["model_cutoff"]
     assert given[0].select(columns).sort("probe_id").rows() == [
-        ("a@0", 10, 100, 0, False, "2024-04-30"),
-        ("a@1", 20, 101, 1, False, "2024-04-30"),
-        ("a@2", 30, None, None, False, "2024-04-30"),
-        ("b@0", 10, None, None, False, "2024-04-30"),
+        ("a@0", 10, 100, 0, False, 1, "2024-04-30"),
+        ("a@1", 20, 101, 1, False, 1, "2024-04-30"),
+        ("a@2", 30, None, None, False, 1, "2024-04-30"),
+        ("b@0", 10, None, None, False, 1, "2024-04-30"),
     ]
     assert set(given[0].columns) == {*GRADED_SCHEMA, "slice_changes"}
     key = dataclasses.replace(key, probes=key.probes.with_columns(has_outdated=pl.col("question_id") == "a"))

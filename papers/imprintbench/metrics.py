@@ -35,6 +35,9 @@ AVERAGED = {
 }
 """World News, Code Changelogs and Personalization. BoundAbs of Code and DirAcq of Personalization are described, but no
 table has numbers of them; `imp_rel_unmerged` and `comp_rel_no_import` are not the paper's."""
+BY_NAME = "imp_rel_by_name"
+"""ImpRel of Code as if questions of the same words were asked for each of their names alone: `imp_rel_unmerged`, and of
+`imp_rel` those that accept one name. (The paper's scores fit the merged ones.)"""
 BEST_BY = "all_but_dir_acq"
 """What a learning rate is chosen by: the mean over families, DirAcq left out (captions of Tables 1 to 3)."""
 
@@ -48,6 +51,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     - subset `all` of these: the plain mean over the families of Avg. (AVERAGED) that have a question, whatever their
       sizes; `all_but_dir_acq` the same without DirAcq. A family, or any other slice: the mean over its questions, where
       there are personas the mean over those that have one of the mean over theirs (D.3).
+    - subset BY_NAME, where there are questions that were not merged: the mean over these and those of one name.
     - `<metric>_pooled`: the same three, every question of the dataset or slice with the same weight.
     - `accuracy`, `outdated_rate`: shares of predictions over all questions and over each slice, as all papers' reports
       have them; `parse_rate`, `error_rate`, `pass_at_k` as `upkeep.grading.metrics` has them.
@@ -71,6 +75,7 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
     asked = by_probe(graded)
     return as_counts(
         weighted(of_slices(asked)),
+        weighted(by_name(asked)),
         levelled(weighted(of_averages(asked)), "stratum"),
         weighted(pooled(asked)),
         shares(graded, accuracy=pl.col("right"), outdated_rate=pl.col("outdated")),
@@ -80,13 +85,13 @@ def measure(graded: pl.DataFrame, retrieved: int) -> pl.DataFrame:
 
 
 def by_probe(graded: pl.DataFrame) -> pl.DataFrame:
-    """One row a probe: its slices, `persona` (empty where there are none), `pass_at_1`, with eight trials the two of
-    eight, and `n` trials."""
+    """One row a probe: its slices, `persona` (empty where there are none), `accepted_answers`, `pass_at_1`, with eight
+    trials the two of eight, and `n` trials."""
     right = pl.col("right")
     metrics = {"pass_at_1": right.mean()}
     if graded["trial"].n_unique() == TRIALS:
         metrics |= {"pass_at_8": right.any().cast(pl.Float64), "all_correct_at_8": right.all().cast(pl.Float64)}
-    asked = graded.group_by("probe_id", "question_id", *slices_of(graded), maintain_order=True)
+    asked = graded.group_by("probe_id", "question_id", "accepted_answers", *slices_of(graded), maintain_order=True)
     persona = pl.col("slice_persona") if "slice_persona" in graded.columns else pl.lit("")
     return asked.agg(**metrics, n=pl.len()).with_columns(persona=persona)
 
@@ -95,6 +100,13 @@ def of_slices(asked: pl.DataFrame) -> pl.DataFrame:
     """Probes by the value of each slice that they have, in which every persona has the same `weight` of one."""
     members = [asked.with_columns(subset=name).drop_nulls("subset") for name in slices_of(asked)]
     return pl.concat(members).with_columns(weight=1 / pl.len().over("subset", "persona"))
+
+
+def by_name(asked: pl.DataFrame) -> pl.DataFrame:
+    """Probes of BY_NAME, all of one `weight`; none where all are merged."""
+    family, alone = pl.col("slice_family"), pl.col("accepted_answers") == 1
+    members = asked.filter((family == "imp_rel_unmerged") | ((family == "imp_rel") & alone))
+    return members.filter((family == "imp_rel_unmerged").any()).with_columns(subset=pl.lit(BY_NAME), weight=1.0)
 
 
 def of_averages(asked: pl.DataFrame) -> pl.DataFrame:

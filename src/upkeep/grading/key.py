@@ -30,8 +30,9 @@ class Key:
 
     probes: pl.DataFrame
     """probe_id, question_id, stream, position, form, options, phase, slice_*, has_evidence, has_outdated,
-    arrived_tokens: one row a probe. `has_outdated` is whether the key lists answers that were right before;
-    `arrived_tokens` are those of the stream's documents up to the probe's position, by the dataset's tokenizer."""
+    accepted_answers, arrived_tokens: one row a probe. `has_outdated` is whether the key lists answers that were right
+    before, `accepted_answers` how many it accepts; `arrived_tokens` are those of the stream's documents up to the
+    probe's position, by the dataset's tokenizer."""
     accepted: pl.DataFrame
     """probe_id, answer: every accepted answer in canonical form, each once."""
     outdated: pl.DataFrame
@@ -114,6 +115,7 @@ def key_in(
                 *slices,
                 has_evidence=pl.col("evidence").list.len() > 0,
                 has_outdated=pl.col("outdated").list.len() > 0,
+                accepted_answers=pl.col("answers").list.len().cast(pl.Int32),
             ),
             on="probe_id",
             how="left",

@@ -58,6 +58,7 @@ GRADED_SCHEMA = {
     "failed": pl.Boolean,
     "has_evidence": pl.Boolean,
     "has_outdated": pl.Boolean,
+    "accepted_answers": pl.Int32,
     "arrived_tokens": pl.Int64,
     "rank": pl.Int32,
     "prompt_tokens": pl.Int64,

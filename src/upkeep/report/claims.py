@@ -38,6 +38,8 @@ class Check(Record, frozen=True, kw_only=True):
     query: str
     """A SELECT with a row for each case: what names it, then `lhs` and `rhs`."""
     op: Literal[">", ">=", "<", "<="]
+    within: float | None = None
+    """How far the sides are to be from each other, by `op`; without it they are compared themselves."""
     quantifier: Literal["all", "most"] = "all"
     """How many of the cases must satisfy it; `most` is more than half."""
     rows: Count
@@ -51,7 +53,8 @@ class Check(Record, frozen=True, kw_only=True):
 
     def satisfied(self, lhs: float, rhs: float) -> bool:
         """Whether a case satisfies it."""
-        return _OPERATORS[self.op](0.0 if abs(lhs - rhs) < _ALIKE else lhs - rhs, 0.0)
+        more = lhs - rhs if self.within is None else abs(lhs - rhs) - self.within
+        return _OPERATORS[self.op](0.0 if abs(more) < _ALIKE else more, 0.0)
 
     def wanted(self, cases: int) -> int:
         """How many of so many cases must satisfy it."""

@@ -7,8 +7,9 @@ their Application, 1997, section 4.2), so a false case reaches p <= 0.05 in at m
 that takes more: one question is added on which the case is wrong, as `grading.resampling` has it. For that each side
 is taken for lower and for higher than it was seen, and p is the largest of these four (`weaker`). Where the left side
 is to be above, and sides rise with their scores, that is the one with the left side lower, the right one higher. Scores
-that are subtracted on one side are both lower or both higher there, so a difference is better written on two sides. How
-often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py.
+that are subtracted on one side are both lower or both higher there, so a difference is better written on two sides (and
+what is to be near another, with `within`: two methods that answered alike are no nearer than a question more leaves
+them). How often a false case is called certain with 10 to 60 questions, by simulation: benchmarks/verdicts.py.
 
 Verdicts and the intervals of the report are made of the same questions, and differ in three things. A 95% interval
 leaves 2.5% on either side, a verdict 5% on the side that is against the finding. Intervals have no question added
