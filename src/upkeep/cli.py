@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from upkeep.commands import comparing, datasets, developing, jobs, keeping, questions, results, suite
+from upkeep.commands import comparing, datasets, developing, jobs, keeping, questions, results, reviewing, suite
 from upkeep.errors import UpkeepError, Usage
 from upkeep.exit_status import INTERRUPTED, USAGE, WRONG
 from upkeep.files import refusal
@@ -215,6 +215,15 @@ def _parser(root: str) -> argparse.ArgumentParser:
     export.add_argument("folder", type=Path, help="a new one")
     export.add_argument("--as", dest="form", choices=keeping.FORMS, default="csv", help="default: csv")
     export.add_argument("--suite", help="default: `suite` in config/config.yaml")
+
+    review = command(
+        "review", reviewing.review, "run a suite and set every number and answer beside what the release recorded"
+    )
+    review.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    review.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
+    review.add_argument("--as-is", action="store_true", help="run nothing: compare what lies there")
+    review.add_argument("--record", action="store_true", help="record what lies there as the release's")
+    review.set_defaults(table=None, method=None, dry_run=False)
 
     command("test", developing.test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
