@@ -113,10 +113,6 @@ def _parser(root: str) -> argparse.ArgumentParser:
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     run.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     run.add_argument("-n", "--dry-run", action="store_true", help="say which cells would be run")
-    run.add_argument("--table", metavar="TABLE", help="those cells alone that a table shows: `table_4`, `oaks/table_4`")
-    run.add_argument(
-        "--method", metavar="METHOD", help="the cells of one method alone, also of one that the suite has not; paired"
-    )
 
     refresh = command(
         "refresh", suite.refresh, "bring stale cells up to date by the replies on record, without any model"
@@ -141,6 +137,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
         "plan", questions.plan, "what a suite will take: requests, tokens, hours, money, disk; afterwards, what it took"
     )
     plan.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    plan.add_argument("--count", action="store_true", help="count what is not counted yet: makes datasets and images")
     plan.add_argument("--cells", action="store_true", help="a line for each cell, too")
     plan.add_argument("--actual", action="store_true", help="beside it what the complete cells took")
     plan.add_argument("--gpu", help="a GPU of config/gpus.yaml, in place of the one that it assumes")
@@ -297,6 +294,11 @@ def _parser(root: str) -> argparse.ArgumentParser:
         help="cells whose answers it has one by one, `all` or `none`; default: all, where they are 100,000 at most",
     )  # fmt: skip
 
+    for one in (run, plan):
+        one.add_argument(
+            "--table", metavar="TABLE", help="those cells alone that a table shows: `table_4`, `oaks/table_4`"
+        )
+        one.add_argument("--method", metavar="METHOD", help="the cells of one method, also of one that is in no suite")
     for one in (run, cell):
         sampled = one.add_mutually_exclusive_group()
         sampled.add_argument(

@@ -55,7 +55,7 @@ def next_steps(catalog: Catalog, found: Survey) -> list[str]:
             lines.append(f"./upkeep run {suite}    every cell is complete: scores, tables, figures and the page")
     else:
         lines.append(f"./upkeep run {suite}    continues; what is complete and still right is reused")
-        lines.append(f"./upkeep plan {suite}    says beforehand what it will take")
+        lines.append(f"./upkeep plan {suite} --count    says beforehand what it will take")
     return lines
 
 
