@@ -70,7 +70,7 @@ def _is_reported(catalog: Catalog, found: Survey) -> bool:
     layout = Layout(catalog.results)
     cells = (layout.cell(Cell.parse(job.name)) for job in found.jobs if job.of == "cells")
     try:
-        scored = read_record(layout.scores_record, _Scored)
+        scored = read_record(layout.scores_record(found.suite), _Scored)
         newest = max((cell / "manifest.json").stat().st_mtime_ns for cell in cells)
         return scored.suite == found.suite and layout.report(found.suite).stat().st_mtime_ns >= newest
     except (OSError, Missing, Damaged):
