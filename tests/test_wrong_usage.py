@@ -239,6 +239,17 @@ def test_report_and_score_of_another_suite_say_whose_they_are(tmp_path: Path, ro
     assert read_scores(Catalog(copy), "mini").basis.suite == "mini"
 
 
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nothing"])
+def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UPKEEP_CACHE", str(tmp_path / place))
+    status, said = called(root, "image", "build", "echo")
+    assert status == 1 and said.count("\n") == 4, said
+    assert said.startswith(f"upkeep: {tmp_path / place}: the cache cannot be written") and "UPKEEP_CACHE" in said
+
+
 # ---------------------------------------------------------------- completion
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from upkeep.commands import comparing, datasets, developing, jobs, keeping, questions, results, reviewing, suite
+from upkeep.commands.arguments import cache_refusal
 from upkeep.errors import UpkeepError, Usage
 from upkeep.exit_status import INTERRUPTED, USAGE, WRONG
 from upkeep.files import refusal
@@ -42,7 +43,7 @@ def main() -> None:
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        if (told := refusal(error, arguments.root.resolve())) is None:
+        if (told := refusal(error, arguments.root.resolve()) or cache_refusal(error, arguments)) is None:
             raise
         print(f"upkeep: {told}", file=sys.stderr)
         code = WRONG
