@@ -155,7 +155,7 @@ def called(root: Path, *words: str, out: list[str] | None = None) -> tuple[int, 
 
 def numbers(root: Path) -> dict[str, float]:
     """What the scores say: accuracy of each cell, and the dataset's size."""
-    table = pl.read_parquet(root / "results/scores/scores.parquet")
+    table = pl.read_parquet(root / "results/scores/mini/scores.parquet")
     rows = table.filter(pl.col("metric").is_in(["accuracy", "outdated_rate", "error_rate", "question_count"]))
     return {f"{r['cell']} {r['metric']} {r['subset']}": r["value"] for r in rows.iter_rows(named=True)}
 
@@ -167,5 +167,5 @@ def with_begun(said: dict[str, float]) -> dict[str, float]:
 
 def printed(root: Path) -> list[str]:
     """The numbers of our own in the report's table."""
-    lines = (root / "results/tables/toy/table_1.csv").read_text().splitlines()[1:]
+    lines = (root / "results/tables/mini/toy/table_1.csv").read_text().splitlines()[1:]
     return [line.split(",")[4] for line in lines if line.split(",")[4]]

@@ -174,7 +174,7 @@ def test_trials_of_the_new_model_are_drawn(ran: Ran) -> None:
 
 def test_both_tables_have_published_numbers_and_our_own(ran: Ran) -> None:
     def of(table: str) -> dict[str, dict[str, str]]:
-        rows = csv.DictReader((ran.root / f"results/tables/moves/{table}.csv").read_text().splitlines())
+        rows = csv.DictReader((ran.root / f"results/tables/towns/moves/{table}.csv").read_text().splitlines())
         return {row["column"]: row for row in rows if row["part"] == "paper" and row["published"]}
 
     alone, read = (by_hand(ran.root, cell) for cell in CELLS)

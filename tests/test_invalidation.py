@@ -268,7 +268,7 @@ def report(root: Path, scores: Scores) -> dict[str, bytes]:
     render(catalog, scores)
     sources = [*(root / "src/upkeep/report").rglob("*.py"), *(root / "papers/small").rglob("*.*")]
     pages = layout.report("small").parent.rglob("*.*")
-    written = [*pages, layout.scores_record, *layout.tables.rglob("*.*"), *sources]
+    written = [*pages, layout.scores_record("small"), *layout.tables("small").rglob("*.*"), *sources]
     written = [path for path in written if path.is_file() and "__pycache__" not in path.parts]
     return {str(path.relative_to(root)): path.read_bytes() for path in written}
 

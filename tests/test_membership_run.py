@@ -45,7 +45,7 @@ def test_a_model_is_attacked_and_the_controls_measure_nothing(root: Path) -> Non
     for line in lines:
         assert line["values"]["min_k_prob"] < 0 and line["values"]["tokens"] > 20
         assert (line["response"], line["error"]) == (None, None)
-    scores = pl.read_parquet(root / "results/scores/scores.parquet")
+    scores = pl.read_parquet(root / "results/scores/attack/scores.parquet")
     named = scores.filter(pl.col("cell") != "").select("cell", "subset", "metric", "value")
     of = {(cell.split("/")[1], subset, metric): value for cell, subset, metric, value in named.iter_rows()}
     attack = {key[1:]: value for key, value in of.items() if key[0] == "min_k_prob"}
@@ -61,7 +61,7 @@ def test_a_model_is_attacked_and_the_controls_measure_nothing(root: Path) -> Non
 
 
 def test_table_5_shows_it_beside_the_papers_rows_and_no_other_table_does(root: Path) -> None:
-    tables = root / "results/tables/evolveqa"
+    tables = root / "results/tables/attack/evolveqa"
     with (tables / "table_5.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["part"], row["state"]) for row in rows] == [("paper", "not run")] * 6 + [("own", "not comparable")] * 2

@@ -50,12 +50,12 @@ def test_the_report_of_a_suite_without_results_is_whole_and_says_what_to_run(cat
         assert words in text
     cell = pages_of(catalog.root, "mini")["cells/oaks_babi/gold/default/none/index.html"]
     assert "It has no scores: dataset not available" in cell and "<code>./upkeep run mini</code>" in cell
-    assert {path.name for path in (catalog.results / "tables" / "oaks").iterdir()} == {
+    assert {path.name for path in (catalog.results / "tables" / "mini" / "oaks").iterdir()} == {
         "claims.csv",
         "other_scores.csv",
         *(f"{name}.{kind}" for name in SPECS for kind in ("md", "tex", "csv")),
     }
-    assert (catalog.results / "figures" / "oaks" / "figure_5.svg").is_file()
+    assert (catalog.results / "figures" / "mini" / "oaks" / "figure_5.svg").is_file()
 
 
 def test_each_table_says_in_whose_words_models_were_asked(catalog: Catalog) -> None:
@@ -63,7 +63,7 @@ def test_each_table_says_in_whose_words_models_were_asked(catalog: Catalog) -> N
         page.render(catalog, score_suite(catalog, "mini"))
         files = [
             catalog.results / "report/mini/papers/oaks.html",
-            *(catalog.results / "tables" / "oaks").glob("*.[mt]*"),
+            *(catalog.results / "tables" / "mini" / "oaks").glob("*.[mt]*"),
         ]
         return {file: file.read_text() for file in files}
 

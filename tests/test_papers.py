@@ -48,7 +48,7 @@ def test_a_new_paper_works_at_once(root: Path) -> None:
 
     done = upkeep(root, "run", "trial_1")
     assert done.returncode == 0, done.stdout + done.stderr
-    table = (root / "results/tables/trial_1/table_1.md").read_text()
+    table = (root / "results/tables/trial_1/trial_1/table_1.md").read_text()
     published, own = (
         next(line for line in table.splitlines() if start in line) for start in ("| pico |", "pico [mini]")
     )
@@ -97,7 +97,7 @@ def test_a_new_papers_metric_is_scored_on_the_datasets_that_name_it(root: Path) 
     done = upkeep(root, "cell", "oaks_babi_mini/gold/default/none")
     assert done.returncode == 0, done.stderr
     assert upkeep(root, "score", "measured").returncode == 0
-    scores = pl.read_parquet(root / "results/scores/scores.parquet").filter(pl.col("subset") == "all")
+    scores = pl.read_parquet(root / "results/scores/measured/scores.parquet").filter(pl.col("subset") == "all")
     values = dict(scores.filter(pl.col("method") == "gold").select("metric", "value").iter_rows())
     assert values == {"accuracy": 100, "wrong_answer_rate": 0, "parse_rate": 100, "error_rate": 0}
 

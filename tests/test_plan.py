@@ -308,6 +308,32 @@ def test_plan_and_actual_stand_side_by_side(root: Path, runtime: LocalRuntime) -
         shutil.rmtree(root / "results" / "cells")
 
 
+# ---------------------------------------------------------------- nothing is made unasked
+
+
+def test_without_being_asked_to_count_a_plan_makes_nothing_and_says_what_it_does_not_know(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_counting, "detect", lambda _: pytest.fail("a runtime was looked for"))
+    absent = cell("long_context", dataset="evowiki_mini")
+    catalog = suite(root, "unasked", cell("rolling_window/w1"), absent)
+    before = sorted((root / "results").rglob("*"))
+    plan = make_plan(catalog, "unasked", count=False)
+    assert sorted((root / "results").rglob("*")) == before
+    unknown = {job.job: " ".join(job.unknown) for job in plan.jobs}
+    assert "--count" in unknown[str(cell("rolling_window/w1"))]
+    assert "no dataset evowiki_mini" in unknown[str(absent)]
+    assert plan.total.plan.requests is None and plan.total.incomplete["requests"] == 2
+
+
+def test_what_was_counted_once_is_known_without_counting(root: Path, runtime: LocalRuntime) -> None:
+    catalog = suite(root, "once", cell("closed_book"))
+    counted = make_plan(catalog, "once").total.plan
+    launched = len(runtime.launches)
+    assert make_plan(Catalog(root), "once", count=False).total.plan == counted and counted.requests
+    assert len(runtime.launches) == launched
+
+
 # ---------------------------------------------------------------- cards, command line
 
 
@@ -316,15 +342,16 @@ def test_the_command_prints_a_table_with_its_assumptions_and_writes_what_program
 ) -> None:
     suite(root, "controls", cell("null", "none"), cell("gold", "none"))
     done = subprocess.run(
-        [sys.executable, "-m", "upkeep", "--root", str(root), "plan", "controls", "--json", str(tmp_path / "p.json")],
+        [sys.executable, "-m", "upkeep", "--root", str(root), "plan", "controls", "--method", "gold",
+         "--json", str(tmp_path / "p.json")],
         env=environment(root),
         capture_output=True,
         text=True,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "plan of controls" in done.stdout and "assumptions:" in done.stdout
     plan = msgspec.json.decode((tmp_path / "p.json").read_bytes(), type=Plan)
-    assert len(plan.jobs) == 2
+    assert [job.job for job in plan.jobs] == [str(cell("gold", "none"))]
     assert plan.total.plan == NONE
 
 

@@ -168,7 +168,7 @@ def test_a_batch_that_fails_keeps_the_cells_that_it_has_published(root: Path) ->
 DAMAGED = {
     "results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl": ("gold",),
     "results/datasets/oaks_babi_mini/gold.parquet": (),
-    "results/scores/scores.parquet": (),
+    "results/scores/controls/scores.parquet": (),
     "results/images/null.base.json": (),
     "results/plans/cells/oaks_babi_mini/null/default/none": (),
 }

@@ -98,14 +98,14 @@ def test_a_sample_is_fed_all_documents_and_the_answers_are_those_of_the_whole(ro
 
 def test_scores_of_a_sample_are_no_scores_of_the_whole(root: Path) -> None:
     score_suite(Catalog(root), "mini")
-    before = (root / "results/scores/scores.json").read_bytes()
+    before = (root / "results/scores/mini/scores.json").read_bytes()
     catalog = sampled(root, limit="2")
     for cell in CELLS:
         run_cell(catalog, Cell.parse(cell), runtime=ScriptedRuntime())
     scores = score_suite(catalog, "mini").table.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
     assert set(scores["questions"]) == {2}
-    assert (root / "results/scores/scores.json").read_bytes() == before
-    whole = pl.read_parquet(root / "results/scores/scores.parquet")
+    assert (root / "results/scores/mini/scores.json").read_bytes() == before
+    whole = pl.read_parquet(root / "results/scores/mini/scores.parquet")
     assert set(whole.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")["questions"]) == {6}
 
 

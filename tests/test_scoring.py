@@ -143,7 +143,7 @@ def test_scores_on_resamples_are_kept_with_their_cell_and_made_anew_where_they_a
         assert drawn[at].mean() == pytest.approx(rows["value"][at], abs=3)
         assert drawn[at].std() == pytest.approx(rows["se"][at], rel=0.25)
     assert np.array_equal(*kept.values(), equal_nan=True), "the same answers, the same draws"
-    path = both.results / "scores" / "resamples" / f"{cells[0]}.npy"
+    path = both.results / "scores" / "s" / "resamples" / f"{cells[0]}.npy"
     for damage in (path.unlink, lambda: path.write_bytes(path.read_bytes()[:-1])):
         damage()
         with pytest.raises(UpkeepError, match=r"k5/tiny\.npy") as caught:
@@ -174,7 +174,7 @@ def test_scores_that_are_not_of_what_is_there_now_are_no_scores(catalog: Catalog
         read_scores(catalog, "s")
     assert str(cells[1]) in str(caught.value.found)
     score_suite(catalog, "s")
-    path = catalog.results / "scores" / "scores.parquet"
+    path = catalog.results / "scores" / "s" / "scores.parquet"
     pl.read_parquet(path).with_columns(value=pl.lit(100.0)).write_parquet(path)
     with pytest.raises(UpkeepError, match="not the file that was written"):
         read_scores(catalog, "s")

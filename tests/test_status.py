@@ -75,15 +75,15 @@ def test_when_all_is_done_the_report_is_next(catalog: Catalog) -> None:
     page = layout.report("mini")
     page.parent.mkdir(parents=True)
     page.write_text("<html>")
-    layout.scores_record.parent.mkdir(parents=True)
+    layout.scores_record("mini").parent.mkdir(parents=True)
     for text, said in (
         ('{"suite": "mini"}', f"{page} "),
         ('{"suite": "another"}', "./upkeep run mini "),
         ("{", "./upkeep run mini "),
     ):
-        layout.scores_record.write_text(text)
+        layout.scores_record("mini").write_text(text)
         assert look(catalog).next[0].startswith(said), text
-    layout.scores_record.write_text('{"suite": "mini"}')
+    layout.scores_record("mini").write_text('{"suite": "mini"}')
     os.utime(page, (1, 1))
     assert look(catalog).next[0].startswith("./upkeep run mini "), "a cell was run again since"
 

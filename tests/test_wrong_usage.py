@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from suite_fakes import GUIDED, PLAIN, called, make
+from suite_fakes import CELLS, GUIDED, PLAIN, called, make
 from upkeep import __version__
+from upkeep.catalog import Catalog
 from upkeep.cli import _parser
 from upkeep.completion import script
 from upkeep.exit_status import MEANINGS
+from upkeep.grading.scores import read_scores
+from upkeep.integrity import Stale
 from upkeep.machine.checkout import checkout
 
 SHORT = 12
@@ -224,7 +227,27 @@ def test_report_and_score_of_another_suite_say_whose_they_are(tmp_path: Path, ro
     out: list[str] = []
     assert called(copy, "score", "other", out=out)[0] == 0
     assert called(copy, "report", "mini", out=out)[0] == 0, "it is scored, and not written over another's scores"
-    assert "toy/echo/a/m+trainer.a" in (copy / "results/scores/scores.json").read_text()
+    assert called(copy, "report", "other", out=out)[0] == 0
+    for name, cells in (("mini", len(CELLS)), ("other", len(CELLS) - 1)):
+        assert read_scores(Catalog(copy), name).own["cell"].n_unique() == cells
+        assert (copy / f"results/tables/{name}/toy/table_1.csv").is_file(), "each suite has tables of its own"
+    # Scores that were put in another suite's place are refused, and made anew.
+    shutil.copytree(copy / "results/scores/other", copy / "results/scores/mini", dirs_exist_ok=True)
+    with pytest.raises(Stale, match="the scores of another suite"):
+        read_scores(Catalog(copy), "mini")
+    assert called(copy, "report", "mini", out=out)[0] == 0
+    assert read_scores(Catalog(copy), "mini").basis.suite == "mini"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nothing"])
+def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UPKEEP_CACHE", str(tmp_path / place))
+    status, said = called(root, "image", "build", "echo")
+    assert status == 1 and said.count("\n") == 4, said
+    assert said.startswith(f"upkeep: {tmp_path / place}: the cache cannot be written") and "UPKEEP_CACHE" in said
 
 
 # ---------------------------------------------------------------- completion

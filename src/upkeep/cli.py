@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from upkeep.commands import comparing, datasets, developing, jobs, keeping, questions, results, suite
+from upkeep.commands import comparing, datasets, developing, jobs, keeping, questions, results, reviewing, suite
+from upkeep.commands.arguments import cache_refusal
 from upkeep.errors import UpkeepError, Usage
 from upkeep.exit_status import INTERRUPTED, USAGE, WRONG
 from upkeep.files import refusal
@@ -42,7 +43,7 @@ def main() -> None:
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        if (told := refusal(error, arguments.root.resolve())) is None:
+        if (told := refusal(error, arguments.root.resolve()) or cache_refusal(error, arguments)) is None:
             raise
         print(f"upkeep: {told}", file=sys.stderr)
         code = WRONG
@@ -113,10 +114,6 @@ def _parser(root: str) -> argparse.ArgumentParser:
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     run.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     run.add_argument("-n", "--dry-run", action="store_true", help="say which cells would be run")
-    run.add_argument("--table", metavar="TABLE", help="those cells alone that a table shows: `table_4`, `oaks/table_4`")
-    run.add_argument(
-        "--method", metavar="METHOD", help="the cells of one method alone, also of one that the suite has not; paired"
-    )
 
     refresh = command(
         "refresh", suite.refresh, "bring stale cells up to date by the replies on record, without any model"
@@ -141,6 +138,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
         "plan", questions.plan, "what a suite will take: requests, tokens, hours, money, disk; afterwards, what it took"
     )
     plan.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    plan.add_argument("--count", action="store_true", help="count what is not counted yet: makes datasets and images")
     plan.add_argument("--cells", action="store_true", help="a line for each cell, too")
     plan.add_argument("--actual", action="store_true", help="beside it what the complete cells took")
     plan.add_argument("--gpu", help="a GPU of config/gpus.yaml, in place of the one that it assumes")
@@ -216,6 +214,15 @@ def _parser(root: str) -> argparse.ArgumentParser:
     export.add_argument("--as", dest="form", choices=keeping.FORMS, default="csv", help="default: csv")
     export.add_argument("--suite", help="default: `suite` in config/config.yaml")
 
+    review = command(
+        "review", reviewing.review, "run a suite and set every number and answer beside what the release recorded"
+    )
+    review.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
+    review.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
+    review.add_argument("--as-is", action="store_true", help="run nothing: compare what lies there")
+    review.add_argument("--record", action="store_true", help="record what lies there as the release's")
+    review.set_defaults(table=None, method=None, dry_run=False)
+
     command("test", developing.test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
     check = command("check", developing.check, "formatter, linter, type checker, snakemake --lint")
@@ -288,6 +295,11 @@ def _parser(root: str) -> argparse.ArgumentParser:
         help="cells whose answers it has one by one, `all` or `none`; default: all, where they are 100,000 at most",
     )  # fmt: skip
 
+    for one in (run, plan):
+        one.add_argument(
+            "--table", metavar="TABLE", help="those cells alone that a table shows: `table_4`, `oaks/table_4`"
+        )
+        one.add_argument("--method", metavar="METHOD", help="the cells of one method, also of one that is in no suite")
     for one in (run, cell):
         sampled = one.add_mutually_exclusive_group()
         sampled.add_argument(

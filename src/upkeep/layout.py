@@ -115,18 +115,16 @@ class Layout:
         """Which cells of a suite a judge has judged."""
         return self.results / "judged" / judge / f"{suite}.json"
 
-    @property
-    def scores(self) -> Path:
-        return self.results / "scores" / "scores.parquet"
+    def scores(self, suite: str) -> Path:
+        return self.results / "scores" / suite / "scores.parquet"
 
-    def resamples(self, cell: Cell | str) -> Path:
+    def resamples(self, suite: str, cell: Cell | str) -> Path:
         """A cell's scores on resamples of its questions: (rows of the cell, resamples), numbers of 4 bytes."""
-        return self.results / "scores" / "resamples" / f"{cell}.npy"
+        return self.results / "scores" / suite / "resamples" / f"{cell}.npy"
 
-    @property
-    def scores_record(self) -> Path:
-        """What the scores are, and what they were made of."""
-        return self.results / "scores" / "scores.json"
+    def scores_record(self, suite: str) -> Path:
+        """What a suite's scores are, and what they were made of."""
+        return self.results / "scores" / suite / "scores.json"
 
     @property
     def reports(self) -> Path:
@@ -137,6 +135,10 @@ class Layout:
         """The first page of a suite's report; the folder is all of it."""
         return self.results / "report" / suite / "index.html"
 
-    @property
-    def tables(self) -> Path:
-        return self.results / "tables"
+    def tables(self, suite: str) -> Path:
+        """Folder of a suite's tables, one a paper."""
+        return self.results / "tables" / suite
+
+    def figures(self, suite: str) -> Path:
+        """Folder of a suite's figures, one a paper."""
+        return self.results / "figures" / suite

@@ -112,7 +112,7 @@ class Workflow:
 
     @property
     def scores(self) -> list[str]:
-        return [str(self.layout.scores), str(self.layout.scores_record)]
+        return [str(self.layout.scores(self.name)), str(self.layout.scores_record(self.name))]
 
     @property
     def report(self) -> str:
@@ -277,7 +277,7 @@ class Workflow:
         plan = digest([str(cell) for cell in self.cells])
         # Where a cell is to be run, its manifest will be newer than the scores.
         waiting = any(self._standing(cell).manifest is None for cell in self.cells)
-        return self._plan("scores", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
+        return self._plan(f"scores/{self.name}", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
 
     # ------------------------------------------------------------ resources
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from upkeep.errors import UpkeepError
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
@@ -14,6 +19,25 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
     from upkeep.catalog import Catalog
 
     return Catalog(arguments.root.resolve(), arguments.config, chosen_by(arguments))
+
+
+def cache_refusal(error: OSError, arguments: argparse.Namespace) -> UpkeepError | None:
+    """What it means that nothing can be written to the configured cache; None where an error is of another place."""
+    unwritable = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EEXIST)
+    if error.errno not in unwritable or not isinstance(error.filename, str):
+        return None
+    cache, place = catalog_of(arguments).cache.absolute(), Path(error.filename).absolute()
+    concerned = place.is_relative_to(cache) or cache.is_relative_to(place)
+    if not concerned or (cache.is_dir() and os.access(cache, os.W_OK)):
+        return None
+    return UpkeepError(
+        "the cache cannot be written",
+        where=cache,
+        expected="a folder, or a place for one, that you may write to",
+        found=os.strerror(error.errno),
+        remedy="name another place: `cache:` in your configuration, or UPKEEP_CACHE",
+        kind="machine",
+    )
 
 
 def chosen_by(arguments: argparse.Namespace) -> dict[str, str]:

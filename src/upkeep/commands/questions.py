@@ -20,15 +20,18 @@ def plan(arguments: argparse.Namespace) -> int:
     import msgspec
     from rich.console import Console
 
+    from upkeep.operations import part
     from upkeep.operations.plan.assumptions import Options
     from upkeep.operations.plan.estimate import make_plan
     from upkeep.operations.plan.terminal import render, render_actual
 
     catalog = catalog_of(arguments)
     options = Options(arguments.gpu, arguments.output_tokens, arguments.thinking_tokens)
-    told = Console(stderr=True)
+    told, suite, cells = Console(stderr=True), catalog.config.suite, None
+    if arguments.table or arguments.method:
+        cells = part.chosen(catalog, suite, arguments.table, arguments.method)
     with told.status("planning") as status:
-        plan = make_plan(catalog, arguments.suite or catalog.config.suite, options, status.update)
+        plan = make_plan(catalog, suite, options, status.update, cells=cells, count=arguments.count)
     if arguments.json is not None:
         content = msgspec.json.format(msgspec.json.encode(plan)).decode() + "\n"
         if str(arguments.json) == "-":

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
             print("nothing to do: every cell is complete and up to date")
     counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
     print(summary(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()}))
-    if told := list(told_findings(Layout(catalog.results).tables, suite.papers)):
+    if told := list(told_findings(Layout(catalog.results).tables(name), suite.papers)):
         print("", *told, sep="\n")
     if finished == 0:
         tell_refused(scores)

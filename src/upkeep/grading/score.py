@@ -48,8 +48,8 @@ SCORE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "unread": pl.Int64,
     "failed": pl.Int64,
 }
-"""`results/scores/scores.parquet`: the columns of papers/FORMAT.md (`table` empty, `setting` as pairs), then `n`
-predictions and `questions` behind the value, standard error and 95% interval (`statistics`), the cell, the dataset
+"""`results/scores/<suite>/scores.parquet`: the columns of papers/FORMAT.md (`table` empty, `setting` as pairs), then
+`n` predictions and `questions` behind the value, standard error and 95% interval (`statistics`), the cell, the dataset
 that was really run (`dataset` is the paper's one that it stands for), its provenance (`contract.Provenance`), which
 stand-in it is (`mini`; empty for what is none), whether the model is a trained one, and how many predictions the whole
 cell has, how many of them hold no answer that can be read, of a method that answers, and how many failed."""

@@ -33,7 +33,7 @@ from upkeep.layout import Layout
 
 
 class ScoresRecord(Sealed, frozen=True, kw_only=True):
-    """`results/scores/scores.json`: what `scores.parquet` is."""
+    """`results/scores/<suite>/scores.json`: what `scores.parquet` is."""
 
     suite: str
     made_of: dict[str, Sha256]
@@ -74,7 +74,7 @@ class Scores:
             Damaged: the file is not what was written.
         """
         catalog = self.basis.catalog
-        path, remedy = Layout(catalog.results).resamples(cell), f"./upkeep score {self.basis.suite}"
+        path, remedy = Layout(catalog.results).resamples(self.basis.suite, cell), f"./upkeep score {self.basis.suite}"
         verify_files(path.parent, {path.name: self.resampled[cell]}, remedy, catalog.hashes)
         found: Floats = np.load(path, mmap_mode="r")
         return found
@@ -103,7 +103,7 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     last scored keeps its rows.
     """
     basis, layout = Basis(catalog, suite), Layout(catalog.results)
-    work = _Work(basis, basis.made_of(), _Kept.read(catalog), dict(basis.refused))
+    work = _Work(basis, basis.made_of(), _Kept.read(catalog, suite), dict(basis.refused))
     for name, card in basis.datasets.items():
         if isinstance(card, DatasetCard):
             work.score(name, card)
@@ -114,8 +114,10 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     table = pl.concat([table, counted.sums(table, basis.joined)])
     content = io.BytesIO()
     table.write_parquet(content)
-    write_atomically(layout.scores, content.getbuffer())
-    files = {layout.scores.name: fingerprint(layout.scores)}
+    path = layout.scores(suite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getbuffer())
+    files = {path.name: fingerprint(path)}
     record = ScoresRecord(
         suite=suite,
         made_of=work.made_of,
@@ -124,9 +126,9 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
         resamples=work.resampled,
         files=files,
     )
-    write_sealed(layout.scores_record, record)
+    write_sealed(layout.scores_record(suite), record)
     for cell in work.kept.resampled.keys() - work.resampled.keys():
-        remove(layout.resamples(cell))
+        remove(layout.resamples(suite, cell))
     return Scores(table, basis, refused, work.lacking, work.resampled)
 
 
@@ -170,13 +172,14 @@ class _Work:
 
     def _score(self, cell: Cell, manifest: Manifest, family: Family) -> None:
         known_as, name = self.basis.identify(cell), str(cell)
+        layout = Layout(self.basis.catalog.results)
         if known_as.measures:
             family = family.of_values()
         seconds = self.basis.seconds(family, cell)
         lacking = self._lacking(family, seconds, cell)
         beside = [cell.dataset, *(str(other) for other, _ in seconds.values())]
         rows = self.kept.rows(name, self.made_of, *beside)
-        whole = self.kept.whole(self.basis.catalog, name)
+        whole = self.kept.whole(self.basis, name)
         if rows is None or not whole or self.kept.lacking.get(name, {}) != lacking:
             key = self._key(cell.dataset).asked_of(manifest)
             verdicts: dict[Second, Graded] = {}
@@ -193,7 +196,7 @@ class _Work:
             said = {self.basis.called[judge]: one for judge, one in by_judge if isinstance(one, Judged)}
             scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts, of, said)
             rows = scored.rows
-            self.resampled[name] = _write_resamples(Layout(self.basis.catalog.results).resamples(cell), scored)
+            self.resampled[name] = _write_resamples(layout.resamples(self.basis.suite, cell), scored)
         else:
             self.resampled[name] = self.kept.resampled[name]
         self.parts.append(rows)
@@ -245,13 +248,13 @@ class _Kept:
     """Of these cells, those whose scores on resamples are there, too."""
 
     @classmethod
-    def read(cls, catalog: Catalog) -> _Kept:
-        """What is there and undamaged, of whatever suite."""
+    def read(cls, catalog: Catalog, suite: str) -> _Kept:
+        """What is there and undamaged."""
         layout = Layout(catalog.results)
         try:
-            record = read_sealed(layout.scores_record, ScoresRecord, "")
-            verify_files(layout.scores.parent, record.files, "", catalog.hashes)
-            table = pl.read_parquet(layout.scores)
+            record = read_sealed(layout.scores_record(suite), ScoresRecord, "")
+            verify_files(layout.scores(suite).parent, record.files, "", catalog.hashes)
+            table = pl.read_parquet(layout.scores(suite))
         except (Missing, Damaged):  # it follows from what is there
             return cls({}, {}, {}, {})
         if dict(table.schema) != SCORE_SCHEMA:
@@ -266,11 +269,11 @@ class _Kept:
         same = all(self.made_of.get(one) == made_of.get(one) for one in (name, *beside, "code"))
         return self.parts.get(name) if same else None
 
-    def whole(self, catalog: Catalog, cell: str) -> bool:
+    def whole(self, basis: Basis, cell: str) -> bool:
         """Whether a cell's scores on resamples are there as they were written."""
-        path = Layout(catalog.results).resamples(cell)
+        path = Layout(basis.catalog.results).resamples(basis.suite, cell)
         try:
-            verify_files(path.parent, {path.name: self.resampled[cell]}, "", catalog.hashes)
+            verify_files(path.parent, {path.name: self.resampled[cell]}, "", basis.catalog.hashes)
         except (KeyError, Damaged):  # it follows from what is there
             return False
         return True
@@ -297,10 +300,10 @@ def read_scores(catalog: Catalog, suite: str) -> Scores:
     Raises:
         Missing: it has not been scored.
         Damaged: the file or its record is not what was written.
-        Stale: a cell, a dataset, a card or the code has changed since, or another suite was scored.
+        Stale: a cell, a dataset, a card or the code has changed since, or these are another suite's.
     """
     layout = Layout(catalog.results)
-    path, remedy = layout.scores_record, f"./upkeep score {suite}"
+    path, remedy = layout.scores_record(suite), f"./upkeep score {suite}"
     record = read_sealed(path, ScoresRecord, remedy)
     verify_files(path.parent, record.files, remedy, catalog.hashes)
     if record.suite != suite:
@@ -316,7 +319,7 @@ def read_scores(catalog: Catalog, suite: str) -> Scores:
             remedy=remedy,
         )
     try:
-        table = pl.read_parquet(layout.scores)
+        table = pl.read_parquet(layout.scores(suite))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise Damaged(f"not readable as Parquet: {error}", where=layout.scores, remedy=remedy) from None
+        raise Damaged(f"not readable as Parquet: {error}", where=layout.scores(suite), remedy=remedy) from None
     return Scores(table, basis, record.refused, record.lacking, record.resamples)

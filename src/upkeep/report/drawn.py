@@ -15,7 +15,7 @@ from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_
 
 
 class DrawnRecord(Sealed, frozen=True, kw_only=True):
-    """`results/figures/<paper>/drawn.json`: what the figures beside it are."""
+    """`results/figures/<suite>/<paper>/drawn.json`: what the figures beside it are."""
 
     made_of: dict[str, Sha256]
     """Figure -> data, spec and code that it was drawn of."""

@@ -41,7 +41,7 @@ ALL, NONE = "all", "none"
 def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) -> list[Edit]:
     """Write the tables and figures of a suite's papers, and the pages that show them and lead to the answers behind.
 
-    Tables go to `results/tables/<paper>/`, figures to `results/figures/<paper>/`.
+    Tables go to `results/tables/<suite>/<paper>/`, figures to `results/figures/<suite>/<paper>/`.
 
     Args:
         named: cells whose predictions it has one by one, ALL, or NONE; by default all where they are at most MOST, else
@@ -108,7 +108,7 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
     site.page("cells.html", "cells.html.j2", rows=rows, beside=beside, with_answers=with_answers)
     site.page("compare.html", "compare.html.j2", cells=sorted(with_answers))
     site.data("cells", sorted(with_answers))
-    site.file(layout.scores.name, layout.scores.read_bytes())
+    site.file(layout.scores(name).name, layout.scores(name).read_bytes())
     site.share()
     found, totals = overview.grid(suite_scores.own), ran.totals(rows)
     incomplete = Counter(row.state for row in rows if row.state != ran.COMPLETE)

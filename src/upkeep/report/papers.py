@@ -60,24 +60,25 @@ def paper_of(
     waiting: pl.DataFrame,
     known: Printed,
 ) -> Paper:
-    """Write a paper's tables to `results/tables/<paper>/` and its figures to `results/figures/<paper>/`; what its page
-    shows of it.
+    """Write a paper's tables to `results/tables/<suite>/<paper>/`, its figures to `results/figures/<suite>/<paper>/`;
+    what its page shows of it.
 
     Args:
         waiting: `waiting.PENDING_SCHEMA`, of the suite's cells.
         known: what its published numbers are called.
     """
-    layout, folder = Layout(catalog.results), catalog.root / "papers" / paper
+    layout, suite, folder = Layout(catalog.results), suite_scores.basis.suite, catalog.root / "papers" / paper
+    own_tables = layout.tables(suite) / paper
     table, cells = suite_scores.table, suite_scores.basis.all
     scores = as_printed(best_of(table, spec.best, spec.judge) if spec.best else table, spec.called)
     more, gaps = beyond_suite(catalog, cells, known, spec)
     own = of_paper(catalog, paper, known, scores)
     built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
     words = asked(catalog, paper)
-    files = [path for one in built for path in written.write(one, layout.tables / paper, words)]
+    files = [path for one in built for path in written.write(one, own_tables, words)]
     placed = frozenset[int]().union(*(one.placed for one in built))
-    elsewhere = written.write_elsewhere(own, placed, layout.tables / paper)
-    plates, drawn = [], Drawn(catalog.results / "figures" / paper)
+    elsewhere = written.write_elsewhere(own, placed, own_tables)
+    plates, drawn = [], Drawn(layout.figures(suite) / paper)
     for figure_spec in spec.figures:
         published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
         figure = figures.build(figure_spec, as_judged(own, spec.judge), published)
@@ -88,7 +89,7 @@ def paper_of(
         drawn.keep()
     drawn_models = {one.id: one.models for one in spec.figures}
     findings = verdicts.findings(folder, scores, suite_scores.resamples, spec.judge, drawn_models)
-    written.write_findings(findings, layout.tables / paper)
+    written.write_findings(findings, own_tables)
     return Paper(
         id=paper,
         label=spec.label,
@@ -98,7 +99,11 @@ def paper_of(
         asked=words,
         elsewhere=elsewhere,
         findings=findings,
-        files=[*files, layout.tables / paper / written.ELSEWHERE, layout.tables / paper / written.FINDINGS],
+        files=[
+            *files,
+            own_tables / written.ELSEWHERE,
+            own_tables / written.FINDINGS,
+        ],
     )
 
 

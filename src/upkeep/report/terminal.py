@@ -80,7 +80,7 @@ def told_findings(tables: Path, papers: Iterable[str]) -> Iterator[str]:
     """How many findings of each paper came out how, a line for each kind of data that says anything of them.
 
     Args:
-        tables: `results/tables/`, as the report was written last.
+        tables: `results/tables/<suite>/`, as the report was written last.
     """
     for paper in papers:
         path = tables / paper / FINDINGS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,19 +29,30 @@ from upkeep.serving.counting.records import Assumed
 Kind = Literal["cell", "training"]
 
 
-def make_plan(catalog: Catalog, suite: str, options: Options | None = None, say: Say = lambda _: None) -> Plan:
+def make_plan(
+    catalog: Catalog,
+    suite: str,
+    options: Options | None = None,
+    say: Say = lambda _: None,
+    *,
+    cells: Sequence[Cell] | None = None,
+    count: bool = True,
+) -> Plan:
     """Plan a suite: count what is not counted yet, and estimate.
 
     Args:
         options: what takes the place of `config/gpus.yaml`.
         say: is told what is being done.
+        cells: of the suite, those that are planned; by default all.
+        count: whether datasets and images may be made to count what is not counted yet; else that is unknown.
 
     Raises:
         UpkeepError: unknown suite or GPU, or there is no runtime to count in.
     """
     options = options or Options()
     assumptions = assume(catalog, options)
-    jobs = jobs_of(catalog, catalog.cells(catalog.suite(suite)))
+    jobs = jobs_of(catalog, catalog.cells(catalog.suite(suite)) if cells is None else cells)
+    asked = {job for job, kind in jobs.items() if kind == "cell"}
     asking = [job for job, kind in jobs.items() if kind != "training"]
     assumed = Assumed(reply=assumptions.reply_tokens, thinking=assumptions.thinking_tokens)
     return Estimate(
@@ -49,10 +60,10 @@ def make_plan(catalog: Catalog, suite: str, options: Options | None = None, say:
         assumptions,
         options.gpu,
         jobs,
-        with_arrivals(tally(catalog, asking, assumed, say)),
+        with_arrivals(tally(catalog, asking, assumed, say, count=count)),
         {job: found for job in jobs if (found := read_manifest(catalog, job)) is not None},
         speeds(catalog),
-        judgings(catalog, suite, assumed),
+        judgings(catalog, suite, assumed, asked),
         Trainings(catalog, assumptions, say),
     ).plan(suite)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from upkeep.contract import Rubric
 from upkeep.errors import UpkeepError
 from upkeep.grading.judged import has_say
 from upkeep.grading.judgements import judgements_of
-from upkeep.jobs import Cell
+from upkeep.jobs import Cell, Job
 from upkeep.judges import judges_by_cell
 from upkeep.layout import Layout
 from upkeep.operations.plan.counts.tally import Tally
@@ -26,8 +26,8 @@ UNASKED = frozenset({"null"})
 """Methods whose responses need no question: they are empty."""
 
 
-def judgings(catalog: Catalog, suite: str, assumed: Assumed) -> dict[tuple[str, str], Tally]:
-    """(judge, dataset) -> what it is asked over all cells of a suite, at most: of rubrics about right or wrong
+def judgings(catalog: Catalog, suite: str, assumed: Assumed, planned: Container[Job]) -> dict[tuple[str, str], Tally]:
+    """(judge, dataset) -> what it is asked over the planned cells of a suite, at most: of rubrics about right or wrong
     responses alone, nobody knows how many these are. A reply that cannot be read is asked again; that is not counted.
 
     Raises:
@@ -36,7 +36,7 @@ def judgings(catalog: Catalog, suite: str, assumed: Assumed) -> dict[tuple[str, 
     cells: dict[tuple[str, str], list[Cell]] = {}
     chosen = catalog.suite(suite)
     for cell, judges in judges_by_cell(catalog, chosen).items():
-        for judge in judges:
+        for judge in judges if cell in planned else ():
             if has_say(catalog, cell, judge) and cell.method not in UNASKED:
                 cells.setdefault((judge, cell.dataset), []).append(cell)
     return {

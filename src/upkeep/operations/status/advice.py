@@ -55,7 +55,7 @@ def next_steps(catalog: Catalog, found: Survey) -> list[str]:
             lines.append(f"./upkeep run {suite}    every cell is complete: scores, tables, figures and the page")
     else:
         lines.append(f"./upkeep run {suite}    continues; what is complete and still right is reused")
-        lines.append(f"./upkeep plan {suite}    says beforehand what it will take")
+        lines.append(f"./upkeep plan {suite} --count    says beforehand what it will take")
     return lines
 
 
@@ -70,7 +70,7 @@ def _is_reported(catalog: Catalog, found: Survey) -> bool:
     layout = Layout(catalog.results)
     cells = (layout.cell(Cell.parse(job.name)) for job in found.jobs if job.of == "cells")
     try:
-        scored = read_record(layout.scores_record, _Scored)
+        scored = read_record(layout.scores_record(found.suite), _Scored)
         newest = max((cell / "manifest.json").stat().st_mtime_ns for cell in cells)
         return scored.suite == found.suite and layout.report(found.suite).stat().st_mtime_ns >= newest
     except (OSError, Missing, Damaged):

@@ -34,22 +34,27 @@ from upkeep.sources import tree
 ENGINE = "transformers"
 """The image that methods are counted in, whatever their model runs on: it has the tokenizers and is the smallest."""
 TIMEOUT_S = 1800.0
+UNCOUNTED = "they are not counted yet: `--count` does it, and makes the datasets and images that takes"
 MAX_BYTES = 256 * 2**20
 """Of a container's counts."""
 
 
-def tally(catalog: Catalog, jobs: Iterable[Job], assumed: Assumed, say: Say = lambda _: None) -> dict[Job, Tally]:
+def tally(
+    catalog: Catalog, jobs: Iterable[Job], assumed: Assumed, say: Say = lambda _: None, *, count: bool = True
+) -> dict[Job, Tally]:
     """The counts of cells, taken from the cache or made anew. No model is loaded, no endpoint asked.
 
-    A dataset that is not built is built. A job that cannot be counted has its reason in `unknown`.
+    A job that cannot be counted has its reason in `unknown`.
 
     Args:
         say: is told what is being done.
+        count: whether what is not in the cache is counted, which builds a dataset that is not built, and the images
+            that methods are counted in; else it is unknown, and nothing is made.
 
     Raises:
         UpkeepError: there is no runtime.
     """
-    counting = _Counting(catalog, assumed, say)
+    counting = _Counting(catalog, assumed, say, count)
     found = {job: counting.prepare(job) for job in dict.fromkeys(jobs)}
     counting.run()
     return {job: key if isinstance(key, Tally) else counting.read(key) for job, key in found.items()}
@@ -71,7 +76,8 @@ class _Wanted:
 class _Counting:
     """All jobs of one plan."""
 
-    def __init__(self, catalog: Catalog, assumed: Assumed, say: Say) -> None:
+    def __init__(self, catalog: Catalog, assumed: Assumed, say: Say, count: bool) -> None:
+        self.count = count
         self.catalog, self.layout, self.assumed, self.say = catalog, Layout(catalog.results), assumed, say
         self.scratch = self.layout.work("counts", os.getpid())
         self.datasets: dict[str, CountedDataset | str] = {}
@@ -93,7 +99,7 @@ class _Counting:
     def _dataset(self, name: str) -> CountedDataset | str:
         if name not in self.datasets:
             try:
-                self.datasets[name] = CountedDataset(self.catalog, name, self.say)
+                self.datasets[name] = CountedDataset(self.catalog, name, self.say if self.count else None)
             except UpkeepError as error:
                 self.datasets[name] = f"no dataset {name}: {error.problem}"
         return self.datasets[name]
@@ -139,6 +145,9 @@ class _Counting:
 
     def run(self) -> None:
         """Count what is not known yet, a container a method."""
+        if not self.count:
+            self.failures = dict.fromkeys(self.wanted, UNCOUNTED)
+            return
         try:
             if self.wanted:
                 self._run()

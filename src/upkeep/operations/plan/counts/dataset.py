@@ -26,7 +26,8 @@ CALIBRATED = 50
 class CountedDataset:
     """A built dataset with what is counted of it."""
 
-    def __init__(self, catalog: Catalog, name: str, say: Say) -> None:
+    def __init__(self, catalog: Catalog, name: str, say: Say | None) -> None:
+        """Args: say: is told that it is built, where it is not there; None where nothing may be built."""
         from upkeep.building.build import build_dataset
 
         self.folder = Layout(catalog.results).dataset(name)
@@ -35,6 +36,12 @@ class CountedDataset:
         except UpkeepError:
             card = None  # not there, or damaged
         if card is None or card.plan != plan_dataset(catalog, name):
+            if say is None:
+                raise UpkeepError(
+                    "it is not built as it would be now",
+                    where=self.folder,
+                    remedy=f"./upkeep dataset build {name}, or `--count`",
+                )
             say(f"building the dataset {name}")
             card = build_dataset(catalog, name, self.folder)
         self.card = card

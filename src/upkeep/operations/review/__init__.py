@@ -1,0 +1,1 @@
+"""A suite set against what a release recorded of it: `./upkeep review`."""

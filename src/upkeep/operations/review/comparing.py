@@ -1,0 +1,248 @@
+"""What is not as a release recorded it: each number, each answer, and what decided them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import polars as pl
+
+from upkeep.catalog import Catalog
+from upkeep.contract import Manifest, Record
+from upkeep.grading.scores import Scores, scores_now
+from upkeep.integrity import Damaged
+from upkeep.jobs import Cell
+from upkeep.operations.review.release import (
+    CODE,
+    KEY,
+    MARK,
+    NUMBERS,
+    RecordedCell,
+    Release,
+    decided,
+    lying,
+    marks_of,
+    processor,
+    recorded,
+)
+from upkeep.published import folder_of, predictions, standing
+from upkeep.report.edits import edited
+
+CLOSE = 1e-6
+"""Relative: two sums of the same numbers, added in another order."""
+NAMED = 3
+"""Answers of a cell that are named; more are counted."""
+Kind = Literal["changed", "missing", "decided", "answers", "number", "file"]
+
+
+class Difference(Record, frozen=True, kw_only=True):
+    """One thing that is not as it was recorded."""
+
+    kind: Kind
+    what: str
+    """The cell, number or file."""
+    recorded: str
+    found: str
+    fails: bool
+    """Whether it must be as it was: else it may differ on this machine, by so much."""
+
+
+class Compared(Record, frozen=True, kw_only=True):
+    """A cell beside what was recorded of it."""
+
+    cell: str
+    predictions: int
+    same_answers: bool
+    must_be_same: bool
+    recorded: float | None
+    """Its accuracy, in percent; null where it has none."""
+    found: float | None
+
+
+class Review(Record, frozen=True, kw_only=True):
+    """A suite beside what was recorded of it."""
+
+    suite: str
+    cells: list[Compared]
+    numbers: int
+    """That were compared."""
+    differences: list[Difference]
+
+    @property
+    def failures(self) -> list[Difference]:
+        return [one for one in self.differences if one.fails]
+
+
+def changed_since(catalog: Catalog, release: Release, answers: pl.DataFrame) -> list[Difference]:
+    """Cells that lie there and are not what was written: a run makes them anew, so this is looked at before it."""
+    found = []
+    for name in release.cells:
+        cell = Cell.parse(name)
+        if isinstance(problem := standing(catalog, cell).problem, Damaged):
+            others = _others(answers, name, marks_of(lying(folder_of(catalog, cell))))
+            told = f"{problem.problem}{': ' if others else ''}{_named(others)}"
+            where = str(problem.where or "")
+            found.append(
+                Difference(
+                    kind="changed", what=name, recorded="as it was published", found=f"{told} ({where})", fails=True
+                )
+            )
+    return found
+
+
+def with_first(changed: list[Difference], review: Review) -> Review:
+    """A review that tells first what was changed before it began."""
+    known = {one.what for one in changed}
+    rest = [one for one in review.differences if one.kind != "missing" or one.what not in known]
+    return msgspec.structs.replace(review, differences=[*changed, *rest])
+
+
+def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: pl.DataFrame) -> Review:
+    """Set what is published now beside what was recorded.
+
+    Args:
+        scores, answers: as `release.read` gives them.
+    """
+    now = scores_now(catalog, release.suite)
+    manifests = {str(cell): found.manifest for cell, found in now.basis.cells.items()}
+    differences = [_file(edit.file, edit.how) for edit in edited(catalog, release.suite)]
+    cells, free = [], set[str]()
+    for name, was in release.cells.items():
+        manifest = manifests.get(name)
+        if manifest is None:
+            differences.append(_missing(catalog, name, manifests))
+            continue
+        marks = marks_of(predictions(catalog, Cell.parse(name)))
+        found = recorded(manifest, marks)
+        must = _must_be_same(release, was, found)
+        if not must:
+            free.add(name)
+        differences += _decided(name, was, manifest, must)
+        if found.answers != was.answers:
+            differences.append(_answers(name, was, found, _others(answers, name, marks), must))
+        values = [_accuracy(table, name) for table in (scores, now.own)]
+        cells.append(
+            Compared(
+                cell=name,
+                predictions=found.predictions,
+                same_answers=found.answers == was.answers,
+                must_be_same=must,
+                recorded=values[0],
+                found=values[1],
+            )
+        )
+    more = [name for name in manifests if name not in release.cells]
+    differences += [_beyond(name) for name in more]
+    there = {one.cell for one in cells}
+    numbers = list(_numbers(scores, now, there, free))
+    return Review(
+        suite=release.suite,
+        cells=cells,
+        numbers=scores.filter(pl.col("cell").is_in(there)).height,
+        differences=[*differences, *numbers],
+    )
+
+
+def _must_be_same(release: Release, was: RecordedCell, found: RecordedCell) -> bool:
+    """Whether a cell's answers must be the same bytes: no model was asked, or one in the same packages on a processor
+    of the same kind."""
+    return found.packages == was.packages and (not was.packages or processor() == release.processor)
+
+
+def _decided(name: str, was: RecordedCell, manifest: Manifest, must: bool) -> Iterator[Difference]:
+    """What decided a cell's answers, where that is another: the suite's own code may be a later one, if what it answers
+    is the same; weights that were trained here are those of this processor."""
+    now = decided(manifest)
+    for what in dict.fromkeys([*was.decided, *now]):
+        if was.decided.get(what) != now.get(what):
+            here = what == "weights" and "+" in name and not must
+            told = (one.get(what, "none") for one in (was.decided, now))
+            fails = what != CODE and not here
+            yield Difference(kind="decided", what=f"{name}: {what}", recorded=next(told), found=next(told), fails=fails)
+
+
+def _answers(name: str, was: RecordedCell, found: RecordedCell, others: list[str], must: bool) -> Difference:
+    return Difference(
+        kind="answers",
+        what=name,
+        recorded=f"{was.predictions:,} answers",
+        found=f"{found.predictions:,}, of which {len(others):,} are others: {_named(others)}",
+        fails=must,
+    )
+
+
+def _others(answers: pl.DataFrame, name: str, marks: pl.DataFrame) -> list[str]:
+    """The predictions of a cell that are another, more, or gone."""
+    was = answers.filter(pl.col("cell") == name).drop("cell")
+    both = was.join(marks.select("probe_id", "trial", now=MARK), on=["probe_id", "trial"], how="full", coalesce=True)
+    rows = both.filter(pl.col("mark").ne_missing(pl.col("now"))).select("probe_id", "trial").sort("probe_id", "trial")
+    return [f"{probe}, trial {trial}" for probe, trial in rows.rows()]
+
+
+def _named(others: list[str]) -> str:
+    more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
+    return "; ".join(others[:NAMED]) + more
+
+
+def _missing(catalog: Catalog, name: str, manifests: dict[str, Manifest | None]) -> Difference:
+    if name not in manifests:
+        why = "the suite has no such cell"
+    else:
+        problem = standing(catalog, Cell.parse(name)).problem
+        why = "it was not run" if problem is None else f"{problem.problem}; {problem.found or ''}".rstrip("; ")
+    return Difference(kind="missing", what=name, recorded="complete", found=why, fails=True)
+
+
+def _beyond(name: str) -> Difference:
+    return Difference(kind="missing", what=name, recorded="no such cell", found="a cell of the suite", fails=True)
+
+
+def _file(name: str, how: str) -> Difference:
+    return Difference(kind="file", what=name, recorded="as it was shipped", found=how, fails=True)
+
+
+def _accuracy(table: pl.DataFrame, name: str) -> float | None:
+    rows = table.filter(pl.col("cell") == name, pl.col("metric") == "accuracy", pl.col("subset") == "all")
+    return rows["value"][0] if len(rows) else None
+
+
+def _numbers(scores: pl.DataFrame, now: Scores, there: set[str], free: set[str]) -> Iterator[Difference]:
+    """Numbers that are another, those of whole datasets first.
+
+    Args:
+        there: the cells that are compared.
+        free: those whose answers may differ here; a number of theirs must lie within the recorded interval.
+    """
+    mine = now.own.select(*KEY, *NUMBERS, "n").filter(pl.col("cell").is_in(there))
+    was = scores.filter(pl.col("cell").is_in(there)).with_columns(was=pl.lit(value=True))
+    both = was.join(mine.with_columns(now=pl.lit(value=True)), on=list(KEY), how="full", coalesce=True, suffix="_now")
+    first = ((pl.col("metric") != "accuracy").cast(pl.Int8) * 2 + (pl.col("subset") != "all").cast(pl.Int8)).alias(
+        "first"
+    )
+    for row in both.sort(first, *KEY, maintain_order=True).iter_rows(named=True):
+        told = [_told(row, "", row["was"]), _told(row, "_now", row["now"])]
+        if row["was"] and row["now"] and all(_close(row[name], row[f"{name}_now"]) for name in NUMBERS):
+            continue
+        low, high, value = row["low"], row["high"], row["value_now"]
+        within = low is not None and value is not None and low - CLOSE <= value <= high + CLOSE
+        what = f"{row['cell']}: {row['metric']}{'' if row['subset'] == 'all' else ' of ' + row['subset']}"
+        fails = row["cell"] not in free or not (within or (low is None and row["now"] is not None))
+        yield Difference(kind="number", what=what, recorded=told[0], found=told[1], fails=fails)
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE) or (math.isnan(one) and math.isnan(other))
+
+
+def _told(row: dict[str, object], end: str, there: object) -> str:
+    if not there:
+        return "no such number"
+    value, low, high = (row[f"{name}{end}"] for name in NUMBERS)
+    if value is None:
+        return "none"
+    interval = "" if low is None else f" [{low:.4g}, {high:.4g}]"
+    return f"{value:.6g}{interval}"
