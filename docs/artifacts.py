@@ -59,11 +59,11 @@ def _paper(catalog: Catalog, scores: Scores, paper: str) -> Iterator[str]:
 def _table(catalog: Catalog, paper: str, table: Table) -> tuple[str, ...]:
     places = [number for row in table.rows if row.published for number in row.numbers if number.published]
     cells = [Cell.parse(name) for name in dict.fromkeys(one.cell for one in places if one.cell)]
-    never = [one for one in places if one.state == "no number"]
+    never = [one for one in places if not one.command]
     commands = dict.fromkeys(one.command for one in places if one.command)
     command = f"./upkeep run {paper} --table {paper}/{table.spec.id}"
     if not any(one.startswith(f"./upkeep run {paper}") for one in commands):
-        command = next(iter(commands), "")
+        command = " && ".join(dict.fromkeys(part for one in commands for part in one.split(" && ")))
     if len(never) == len(places) or not command:
         expected = f"nothing: {next((one.reason for one in places if one.reason), 'no run of ours fills it')}"
         return table.spec.title, str(len(places)), "", "", expected, ""
@@ -72,7 +72,7 @@ def _table(catalog: Catalog, paper: str, table: Table) -> tuple[str, ...]:
     if "rebuild" in kinds:
         expected += "; on rebuilt data beside it, not compared"
     if never:
-        expected += f"; {len(never)} of the places stay empty"
+        expected += f"; {len(never)} of the places stay{'s' if len(never) == 1 else ''} empty"
     count, takes = (str(len(cells)), _takes(catalog, cells)) if cells else ("", "CPU, the dataset alone")
     return table.spec.title, str(len(places)), count, takes, expected, f"`{command}`"
 

@@ -37,7 +37,7 @@ def new(arguments: argparse.Namespace) -> int:
             then = f"`./upkeep dataset build {name}`, then `./upkeep cell {name}/long_context/default/pico`"
         case "suite":
             paths = [new_suite(root, name)]
-            then = f"choose its cells, then `./upkeep plan {name}`, `./upkeep run {name}`"
+            then = f"choose its cells, then `./upkeep plan {name} --count`, `./upkeep run {name}`"
         case "paper":
             paths = new_paper(root, name)
             then = f"`./upkeep run {name}`; what to write in each file: papers/{name}/README.md"
