@@ -29,7 +29,7 @@ from upkeep.layout import Layout
 from upkeep.operations.diff.comparing import difference
 from upkeep.operations.diff.terminal import lines as lines_of
 from upkeep.published import predictions
-from upkeep.report import page
+from upkeep.report import beside, page, site
 from upkeep.report.shown import Shown
 
 __all__ = ["done", "fresh"]
@@ -260,3 +260,38 @@ def test_settings_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert re.findall(r'<span class="muted">k=(\d+)</span>', shown) == [str(k) for k in range(1, 12)]
     variants = pages_of(tmp_path, "own")["methods/many.html"]
     assert re.findall(r'<td class="stub">k(\d+)</td>', variants) == [str(k) for k in range(1, 12)]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_cells_whose_key_cannot_be_read_have_no_answers_and_the_reason_and_the_report_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = many(tmp_path, 2)
+    scores = score_suite(catalog, "own")
+
+    def unreadable(catalog: Catalog, dataset: str) -> None:
+        raise UpkeepError("the key of news is broken", remedy="mend it")
+
+    monkeypatch.setattr(beside, "read_key", unreadable)
+    page.render(catalog, scores)
+    require_whole(folder_of(catalog, "own"))
+    pages = pages_of(tmp_path, "own")
+    for k in (1, 2):
+        assert "the key of news is broken" in pages[f"cells/news/many/k{k}/none/index.html"]
+    beside.write_pairs(catalog, "news", {}, site.Site(tmp_path / "empty"))  # asks nothing of the key
+
+
+@pytest.mark.usefixtures("fresh")
+def test_what_an_earlier_version_left_where_suites_have_their_folders_is_removed(tmp_path: Path) -> None:
+    catalog = many(tmp_path, 1)
+    layout = Layout(catalog.results)
+    scores = layout.scores("own").parent
+    left = [layout.tables("own") / "table_4.csv", layout.figures("own") / "figure_1.svg"]
+    left += [scores.parent / name for name in ("scores.parquet", "scores.json", "resamples/news/many.npy")]
+    kept = [layout.tables("own") / "paper/table_4.csv", layout.scores("other")]
+    for path in (*left, *kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("old")
+    page.render(catalog, score_suite(catalog, "own"))
+    assert not any(path.exists() for path in left) and not (scores.parent / "resamples").exists()
+    assert all(path.is_file() for path in (*kept, layout.scores("own"), layout.scores_record("own")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +11,21 @@ from unittest import mock
 import msgspec
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from host_fakes import ScriptedRuntime
 from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make
 from test_diff import answer
 from upkeep.catalog import Catalog
+from upkeep.contract import Manifest, Served
+from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell
+from upkeep.grading.scores import scores_now
+from upkeep.integrity import fingerprint, read_sealed, write_sealed
 from upkeep.jobs import Cell
 from upkeep.operations.review import comparing, release
 from upkeep.operations.review.release import Processor
+from upkeep.published import predictions
 
 
 @pytest.fixture(scope="module")
@@ -106,27 +113,87 @@ def test_a_line_of_a_method_is_named_also_where_no_answer_is_another(root: Path)
     assert status == 1 and f"{PLAIN}: method: recorded" in said and "answers" not in said
 
 
-def test_on_another_kind_of_processor_a_model_may_say_else_within_the_recorded_interval(root: Path) -> None:
-    catalog = Catalog(root)
-    was, scores, answers = release.read(catalog, "mini")
-    asked = {name: msgspec.structs.replace(cell, packages="a" * 16) for name, cell in was.cells.items()}
-    there = msgspec.structs.replace(was, cells=asked)
-    elsewhere = msgspec.structs.replace(there, processor=Processor(machine="another", features=[]))
-    value = scores.filter(cell=PLAIN, metric="accuracy", subset="all")["value"][0]
-    answer(root, PLAIN, lambda probe, trial: True)
+def test_on_another_kind_of_processor_or_an_unknown_one_a_model_may_say_else_within_the_recorded_interval(
+    root: Path,
+) -> None:
+    was, scores, answers = release.read(Catalog(root), "mini")
+    answer(root, PLAIN, lambda probe, trial: True)  # its accuracy is 100 now
+    here, elsewhere = Processor(machine="this", features=["fma"]), Processor(machine="another", features=[])
 
-    def found(of: release.Release, low: float, high: float) -> dict[str, bool]:
-        wide = scores.with_columns(low=pl.lit(low), high=pl.lit(high))
-        with mock.patch.object(comparing, "recorded", lambda manifest, marks: msgspec.structs.replace(
-            release.recorded(manifest, marks), packages="a" * 16
+    def fails(
+        before: Processor | None, now: Processor | None, *interval: float | None, value: float | None = 10.0
+    ) -> tuple[bool, bool]:
+        """Whether another answer does, and another accuracy."""
+        asked = {name: replace(cell, packages="a" * 16, processor=before) for name, cell in was.cells.items()}
+        told = zip(release.NUMBERS, (value, *interval), strict=True)
+        numbers = scores.with_columns(pl.lit(one, pl.Float64).alias(name) for name, one in told)
+        with mock.patch.object(comparing, "recorded", lambda manifest, marks: replace(
+            release.recorded(manifest, marks), packages="a" * 16, processor=now
         )):  # fmt: skip
-            review = comparing.compare(Catalog(root), of, wide, answers)
-        return {one.what: one.fails for one in review.differences if one.what in (PLAIN, f"{PLAIN}: accuracy")}
+            review = comparing.compare(Catalog(root), replace(was, cells=asked), numbers, answers)
+        found = {one.what: one.fails for one in review.differences}
+        return found[PLAIN], found[f"{PLAIN}: accuracy with thinking=off"]
 
-    assert value < 100
-    assert found(elsewhere, 0.0, 100.0) == {PLAIN: False, f"{PLAIN}: accuracy": False}
-    assert found(elsewhere, 0.0, 99.0) == {PLAIN: False, f"{PLAIN}: accuracy": True}
-    assert found(there, 0.0, 100.0) == {PLAIN: True, f"{PLAIN}: accuracy": True}
+    assert fails(elsewhere, here, 0.0, 100.0) == fails(None, None, 0.0, 100.0) == (False, False)
+    assert fails(elsewhere, here, 0.0, 99.0) == (False, True)
+    assert fails(elsewhere, here, None, None) == (False, False), "the spread of trials is another, too"
+    assert fails(elsewhere, here, None, None, value=None) == (False, True)
+    assert fails(here, here, 0.0, 100.0) == fails(here, here, None, None) == (True, True)
+
+
+def test_what_ran_on_gpus_or_another_cpu_or_behind_an_endpoint_is_not_known_to_be_of_one_kind(root: Path) -> None:
+    manifest = read_sealed(root / f"results/cells/{PLAIN}/manifest.json", Manifest, "")
+    marks = release.marks_of([])
+
+    def of(engine: str = "", **hardware: object) -> release.RecordedCell:
+        named = dict.fromkeys(("engine", "engine_version"), "x")
+        one = Served(record="0" * 64, image=None, digest=None, packages={}, hardware=hardware, **named)
+        environment = replace(manifest.environment, engine=engine, served={"reader": one} if hardware else {})
+        return release.recorded(replace(manifest, environment=environment), marks)
+
+    cpu = release._cpu("model name") or "unknown"
+    assert of(cpu=cpu, gpus=[]).processor == release.processor()
+    for unlike in (of(cpu=cpu, gpus=["A"]), of(cpu="another", gpus=[]), of(cpu=cpu), of("endpoint")):
+        assert unlike.processor is None and not comparing._must_be_same(unlike, unlike)
+    assert comparing._must_be_same(of(), of()), "no model was asked"
+
+
+def three_documents(root: Path) -> None:
+    """Put three retrieved documents into each prediction of a cell, the one with the answer first."""
+    folder, catalog = root / f"results/cells/{PLAIN}", Catalog(root)
+    lines = [
+        msgspec.json.encode(replace(one, retrieved=[
+            *one.retrieved, *(replace(one.retrieved[0], id=f"other{rank}", rank=rank) for rank in (2, 3))
+        ])) + b"\n"
+        for one in predictions(catalog, Cell.parse(PLAIN))
+    ]  # fmt: skip
+    (folder / "predictions.jsonl").write_bytes(b"".join(lines))
+    manifest = read_sealed(folder / "manifest.json", Manifest, "")
+    files = manifest.files | {"predictions.jsonl": fingerprint(folder / "predictions.jsonl")}
+    write_sealed(folder / "manifest.json", replace(manifest, files=files))
+
+
+def test_a_score_at_each_k_is_a_number_of_its_own(root: Path) -> None:
+    three_documents(root)
+    assert called(root, "review", "mini", "--record") == (0, "")
+    was, scores, answers = release.read(Catalog(root), "mini")
+    at = scores.filter(cell=PLAIN, metric="pass_at_k")["setting"].to_list()
+    assert at == ["thinking=off, at=1", "thinking=off, at=2", "thinking=off, at=3"]
+    assert reviewed(root)[:2] == (0, "")
+    changed = pl.col("cell").eq(PLAIN) & pl.col("setting").eq(at[1])
+    other = scores.with_columns(value=pl.when(changed).then(1.5).otherwise("value"))
+    review = comparing.compare(Catalog(root), was, other, answers)
+    assert [(one.what, one.recorded[:3]) for one in review.failures] == [(f"{PLAIN}: pass_at_k with {at[1]}", "1.5")]
+
+
+def test_scores_that_nothing_tells_apart_are_not_recorded(root: Path) -> None:
+    scores = scores_now(Catalog(root), "mini")
+    twice = dataclasses.replace(scores, table=pl.concat([scores.table, scores.table.filter(cell=PLAIN).head(1)]))
+    with (
+        mock.patch.object(release, "scores_now", lambda catalog, suite: twice),
+        pytest.raises(UpkeepError, match="2 scores that nothing tells from another"),
+    ):
+        release.record(Catalog(root), "mini")
 
 
 def test_without_what_was_recorded_there_is_no_review_and_the_remedy_is_told(root: Path) -> None:

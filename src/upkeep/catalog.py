@@ -103,6 +103,10 @@ class Catalog:
         named = {p.stem: p for p in (self.root / "config" / "suites").glob("*.yaml")}
         return named | {p.parent.name: p for p in (self.root / "papers").glob("*/suite.yaml")}
 
+    def release(self, suite: str) -> Path:
+        """Folder of what a release recorded of a suite."""
+        return self.root / "releases" / suite
+
     # ------------------------------------------------------------ cards
 
     def _card(

@@ -127,6 +127,13 @@ class Layout:
         return self.results / "scores" / suite / "scores.json"
 
     @property
+    def outgrown(self) -> list[Path]:
+        """What an earlier version wrote of its one suite, where each suite has a folder now; its record last."""
+        folder = self.results / "scores"
+        names = ("resamples", "scores.parquet", "scores.json")
+        return [folder / name for name in names] if (folder / names[-1]).is_file() else []
+
+    @property
     def reports(self) -> Path:
         """The page that leads to the report of each suite."""
         return self.results / "report" / "index.html"
@@ -142,3 +149,12 @@ class Layout:
     def figures(self, suite: str) -> Path:
         """Folder of a suite's figures, one a paper."""
         return self.results / "figures" / suite
+
+    def astray(self, suite: str) -> list[Path]:
+        """Files of a suite's tables and figures in no paper's folder: an earlier version wrote a paper's so."""
+        folders = (self.tables(suite), self.figures(suite))
+        return [path for folder in folders for path in folder.glob("*") if path.is_file()]
+
+    def review(self, suite: str) -> Path:
+        """The page of a suite's review."""
+        return self.results / "review" / f"{suite}.md"

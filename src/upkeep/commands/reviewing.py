@@ -22,13 +22,13 @@ def review(arguments: argparse.Namespace) -> int:
     """
     from upkeep.operations.doctor.examination import examine, release
     from upkeep.operations.review import comparing, page
-    from upkeep.operations.review.release import place, read, record
+    from upkeep.operations.review.release import read, record
 
     catalog = catalog_of(arguments)
     name = arguments.suite = arguments.suite or catalog.config.suite
     if arguments.record:
         made = record(catalog, name)
-        print(f"{place(catalog, name)}: {len(made.cells):,} cells of suite {name}")
+        print(f"{catalog.release(name)}: {len(made.cells):,} cells of suite {name}")
         return 0
     was, scores, answers = read(catalog, name)
     machine = examine(catalog, name)

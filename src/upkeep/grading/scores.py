@@ -129,6 +129,8 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     write_sealed(layout.scores_record(suite), record)
     for cell in work.kept.resampled.keys() - work.resampled.keys():
         remove(layout.resamples(suite, cell))
+    for path in layout.outgrown:
+        remove(path)
     return Scores(table, basis, refused, work.lacking, work.resampled)
 
 

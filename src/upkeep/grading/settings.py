@@ -52,6 +52,11 @@ def has_others(keys: Collection[str]) -> pl.Expr:
     return pl.col("setting").list.eval(~pl.element().struct.field("key").is_in(list(keys))).list.any()
 
 
+def as_text(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same rows with `setting` as `printed` has it."""
+    return frame.with_columns(pl.Series("setting", map(printed, frame["setting"]), dtype=pl.String))
+
+
 def printed(setting: Iterable[Mapping[str, str]], leave_out: Collection[tuple[str, str]] = ()) -> str:
     """A row's settings for a reader: `k=30, thinking=on`."""
     found = [(pair["key"], pair["value"]) for pair in setting]

@@ -25,6 +25,8 @@ def write_pairs(catalog: Catalog, dataset: str, cells: Mapping[Cell, Manifest], 
     Raises:
         UpkeepError: a cell or the dataset is not what was published.
     """
+    if not cells:
+        return
     own = read_key(catalog, dataset)
     rights = {}
     for cell, manifest in cells.items():

@@ -16,7 +16,7 @@ from typing import Any
 from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, Provenance
 from upkeep.errors import UpkeepError
-from upkeep.files import write_atomically
+from upkeep.files import remove, write_atomically
 from upkeep.grading.agreement import agreements, work
 from upkeep.grading.scores import Scores
 from upkeep.jobs import Cell
@@ -138,6 +138,8 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
         most=MOST,
     )
     site.finish()
+    for path in layout.astray(name):
+        remove(path)
     _write_list(layout.reports)
     return edits
 
@@ -181,7 +183,11 @@ def _write_cells(
     for dataset in dict.fromkeys(cell.dataset for cell in told):
         write_documents(catalog, dataset, site)
         shown = {cell: told[cell] for cell in told if cell.dataset == dataset and str(cell) in has}
-        write_pairs(catalog, dataset, shown, site)
+        try:
+            write_pairs(catalog, dataset, shown, site)
+        except UpkeepError as error:
+            faults |= {str(cell): str(error) for cell in shown}
+            has -= faults.keys()
     for row in rows:
         name = str(row.cell)
         site.page(

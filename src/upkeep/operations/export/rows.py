@@ -14,7 +14,7 @@ from upkeep.grading.became import BECAME
 from upkeep.grading.graded import graded
 from upkeep.grading.key import read_key
 from upkeep.grading.scores import Scores, scores_now
-from upkeep.grading.settings import printed
+from upkeep.grading.settings import as_text
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.published import predictions
@@ -81,9 +81,7 @@ class Exported:
 
     def score_rows(self) -> pl.DataFrame:
         """`score.SCORE_SCHEMA` without `table`, `setting` as text."""
-        own = self.scores.own
-        settings = pl.Series("setting", [printed(setting) for setting in own["setting"]], dtype=pl.String)
-        return own.drop("table").with_columns(settings)
+        return as_text(self.scores.own.drop("table"))
 
     def prediction_rows(self) -> Iterator[tuple[Cell, pl.DataFrame]]:
         """Each cell with its predictions (PREDICTIONS), in the order of the suite."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
 import polars as pl
 
 from upkeep.catalog import Catalog
 from upkeep.contract import Manifest, Record
+from upkeep.grading.score import printed_as
 from upkeep.grading.scores import Scores, scores_now
+from upkeep.grading.settings import as_text
 from upkeep.integrity import Damaged
 from upkeep.jobs import Cell
 from upkeep.operations.review.release import (
@@ -24,11 +26,12 @@ from upkeep.operations.review.release import (
     decided,
     lying,
     marks_of,
-    processor,
+    numbers_of,
     recorded,
 )
 from upkeep.published import folder_of, predictions, standing
 from upkeep.report.edits import edited
+from upkeep.report.fields import by_words
 
 CLOSE = 1e-6
 """Relative: two sums of the same numbers, added in another order."""
@@ -108,6 +111,7 @@ def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: p
     now = scores_now(catalog, release.suite)
     manifests = {str(cell): found.manifest for cell, found in now.basis.cells.items()}
     differences = [_file(edit.file, edit.how) for edit in edited(catalog, release.suite)]
+    accuracies = _accuracies(scores, now)
     cells, free = [], set[str]()
     for name, was in release.cells.items():
         manifest = manifests.get(name)
@@ -116,13 +120,13 @@ def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: p
             continue
         marks = marks_of(predictions(catalog, Cell.parse(name)))
         found = recorded(manifest, marks)
-        must = _must_be_same(release, was, found)
+        must = _must_be_same(was, found)
         if not must:
             free.add(name)
         differences += _decided(name, was, manifest, must)
         if found.answers != was.answers:
             differences.append(_answers(name, was, found, _others(answers, name, marks), must))
-        values = [_accuracy(table, name) for table in (scores, now.own)]
+        values = accuracies.get(name, (None, None))
         cells.append(
             Compared(
                 cell=name,
@@ -145,10 +149,11 @@ def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: p
     )
 
 
-def _must_be_same(release: Release, was: RecordedCell, found: RecordedCell) -> bool:
+def _must_be_same(was: RecordedCell, found: RecordedCell) -> bool:
     """Whether a cell's answers must be the same bytes: no model was asked, or one in the same packages on a processor
-    of the same kind."""
-    return found.packages == was.packages and (not was.packages or processor() == release.processor)
+    of the same kind, without GPUs."""
+    same = found.processor is not None and found.processor == was.processor
+    return found.packages == was.packages and (not was.packages or same)
 
 
 def _decided(name: str, was: RecordedCell, manifest: Manifest, must: bool) -> Iterator[Difference]:
@@ -203,9 +208,18 @@ def _file(name: str, how: str) -> Difference:
     return Difference(kind="file", what=name, recorded="as it was shipped", found=how, fails=True)
 
 
-def _accuracy(table: pl.DataFrame, name: str) -> float | None:
-    rows = table.filter(pl.col("cell") == name, pl.col("metric") == "accuracy", pl.col("subset") == "all")
-    return rows["value"][0] if len(rows) else None
+def _accuracies(scores: pl.DataFrame, now: Scores) -> dict[str, tuple[float | None, float | None]]:
+    """Cell -> accuracy on all of its dataset by the answer key's words, recorded and found."""
+    whole = by_words(now.own).filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
+    plain = whole.filter(pl.col("dataset") == _whole(now)).unique("cell", keep="first", maintain_order=True)
+    both = as_text(plain).join(scores, on=list(KEY), how="left", suffix="_was")
+    return {cell: (was, found) for cell, was, found in both.select("cell", "value_was", "value").rows()}
+
+
+def _whole(now: Scores) -> pl.Expr:
+    """The name that scores on all of a cell's dataset have: parts of it have others (`measuring.Place`)."""
+    names = {str(cell): printed_as(now.basis.catalog, cell.dataset) for cell in now.basis.cells}
+    return pl.col("cell").replace_strict(names, return_dtype=pl.String)
 
 
 def _numbers(scores: pl.DataFrame, now: Scores, there: set[str], free: set[str]) -> Iterator[Difference]:
@@ -213,23 +227,41 @@ def _numbers(scores: pl.DataFrame, now: Scores, there: set[str], free: set[str])
 
     Args:
         there: the cells that are compared.
-        free: those whose answers may differ here; a number of theirs must lie within the recorded interval.
+        free: those whose answers may differ here: a number of theirs must lie within the recorded interval; one that
+            was recorded without an interval (the spread of trials, what rests on few questions) must only be there.
     """
-    mine = now.own.select(*KEY, *NUMBERS, "n").filter(pl.col("cell").is_in(there))
+    mine = numbers_of(now).filter(pl.col("cell").is_in(there))
     was = scores.filter(pl.col("cell").is_in(there)).with_columns(was=pl.lit(value=True))
     both = was.join(mine.with_columns(now=pl.lit(value=True)), on=list(KEY), how="full", coalesce=True, suffix="_now")
     first = ((pl.col("metric") != "accuracy").cast(pl.Int8) * 2 + (pl.col("subset") != "all").cast(pl.Int8)).alias(
         "first"
     )
+    both = both.with_columns(whole=pl.col("dataset") == _whole(now))
     for row in both.sort(first, *KEY, maintain_order=True).iter_rows(named=True):
         told = [_told(row, "", row["was"]), _told(row, "_now", row["now"])]
         if row["was"] and row["now"] and all(_close(row[name], row[f"{name}_now"]) for name in NUMBERS):
             continue
-        low, high, value = row["low"], row["high"], row["value_now"]
-        within = low is not None and value is not None and low - CLOSE <= value <= high + CLOSE
-        what = f"{row['cell']}: {row['metric']}{'' if row['subset'] == 'all' else ' of ' + row['subset']}"
-        fails = row["cell"] not in free or not (within or (low is None and row["now"] is not None))
-        yield Difference(kind="number", what=what, recorded=told[0], found=told[1], fails=fails)
+        fails = row["cell"] not in free or not _may_be(row)
+        yield Difference(kind="number", what=_name(row), recorded=told[0], found=told[1], fails=fails)
+
+
+def _may_be(row: Mapping[str, Any]) -> bool:
+    """Whether a number may be what it is where answers may differ."""
+    low, high, value = row["low"], row["high"], row["value_now"]
+    if low is None:
+        return _is_number(row["value"]) == _is_number(value)
+    return _is_number(value) and bool(low - CLOSE <= value <= high + CLOSE)
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """What a number is called."""
+    subset = "" if row["subset"] == "all" else f" of {row['subset']}"
+    dataset = "" if row["whole"] else f" on {row['dataset']}"
+    return f"{row['cell']}: {row['metric']}{subset}{dataset}{' with ' if row['setting'] else ''}{row['setting']}"
 
 
 def _close(one: float | None, other: float | None) -> bool:

@@ -8,12 +8,17 @@ from pathlib import Path
 
 from upkeep.catalog import Catalog
 from upkeep.files import write_atomically
+from upkeep.layout import Layout
 from upkeep.machine.checkout import told, version
 from upkeep.operations.doctor.examination import Report
 from upkeep.operations.review.comparing import Difference, Review
 from upkeep.operations.review.release import Release
 from upkeep.text import duration, one_line
 
+FREE = (
+    "Of a cell whose answers may differ, a number must lie within the recorded 95% interval; one that was recorded "
+    "without an interval must be there, whatever it is."
+)
 LISTED = 400
 """Differences of a kind that the page lists."""
 
@@ -24,7 +29,7 @@ def write(catalog: Catalog, release: Release, review: Review, machine: Report, s
     Args:
         seconds: what the run before took; None where there was none.
     """
-    path = catalog.results / "review" / f"{review.suite}.md"
+    path = Layout(catalog.results).review(review.suite)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, ("\n".join(_lines(catalog, release, review, machine, seconds)) + "\n").encode())
     return path
@@ -46,7 +51,7 @@ def _lines(catalog: Catalog, release: Release, review: Review, machine: Report, 
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     same, must = sum(c.same_answers for c in review.cells), sum(c.must_be_same for c in review.cells)
     by = f", commit {told(release.checkout)}" if release.checkout else ""
-    which = "no model, or the same packages on the same kind of processor"
+    which = "no model, or the same packages on the same kind of processor, without GPUs"
     predictions = sum(cell.predictions for cell in review.cells)
     yield from _table(
         ("", ""),
@@ -66,6 +71,7 @@ def _lines(catalog: Catalog, release: Release, review: Review, machine: Report, 
     yield from _differences("What is not as it was recorded, and must be", review.failures)
     rest = [one for one in review.differences if not one.fails]
     yield from _differences("What differs and may", rest)
+    yield from ("", FREE)
     yield from ("", "## Cells", "", "Accuracy in percent, recorded and found.", "")
     said = {True: "the same", False: "others"}
     rows = [

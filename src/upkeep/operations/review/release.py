@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -17,13 +17,15 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Checkout, Count, Fingerprint, Manifest, Prediction, Record, Sealed, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, write_atomically
-from upkeep.grading.scores import scores_now
+from upkeep.grading.scores import Scores, scores_now
+from upkeep.grading.settings import as_text
 from upkeep.integrity import fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.machine.checkout import checkout
 from upkeep.published import predictions
 
 SCORES, ANSWERS, RELEASE = "scores.parquet", "answers.parquet", "release.json"
-KEY = ("cell", "subset", "metric")
+KEY = ("cell", "dataset", "subset", "metric", "setting")
+"""What tells a score of a suite from every other; its settings are text (`settings.printed`)."""
 NUMBERS = ("value", "low", "high")
 DECIDED: dict[str, tuple[str, ...]] = {
     "method": (
@@ -66,7 +68,10 @@ class RecordedCell(Record, frozen=True, kw_only=True):
     decided: dict[str, str]
     """What decided them (DECIDED, and CODE), each with a hash."""
     packages: str
-    """Hash of the packages of what served it; empty where nothing did."""
+    """Hash of the packages of what served it; empty where no model was asked."""
+    processor: Processor | None
+    """Of the machine that served it, where that is known: null where no model was asked, or one behind an endpoint, or
+    on GPUs, or on another CPU than that of the machine that looks."""
 
 
 class Release(Sealed, frozen=True, kw_only=True):
@@ -76,15 +81,9 @@ class Release(Sealed, frozen=True, kw_only=True):
     suite: str
     upkeep: str
     checkout: Checkout | None
-    processor: Processor
     cells: dict[str, RecordedCell]
     files: dict[str, Fingerprint]
     """`scores.parquet` (KEY, NUMBERS, n) and `answers.parquet` (cell, probe_id, trial, mark)."""
-
-
-def place(catalog: Catalog, suite: str) -> Path:
-    """Where the release has what it recorded of a suite."""
-    return catalog.root / "releases" / suite
 
 
 def read(catalog: Catalog, suite: str) -> tuple[Release, pl.DataFrame, pl.DataFrame]:
@@ -94,7 +93,7 @@ def read(catalog: Catalog, suite: str) -> tuple[Release, pl.DataFrame, pl.DataFr
         Missing: nothing was.
         Damaged: it is not what was written.
     """
-    folder, remedy = place(catalog, suite), f"./upkeep review {suite} --record, or take the release's files"
+    folder, remedy = catalog.release(suite), f"./upkeep review {suite} --record, or take the release's files"
     release = read_sealed(folder / RELEASE, Release, remedy)
     verify_files(folder, release.files, remedy)
     return release, pl.read_parquet(folder / SCORES), pl.read_parquet(folder / ANSWERS)
@@ -104,7 +103,7 @@ def record(catalog: Catalog, suite: str) -> Release:
     """Write down a suite as it stands.
 
     Raises:
-        UpkeepError: a cell of it does not count.
+        UpkeepError: a cell of it does not count, or nothing tells two of its scores apart.
     """
     scores = scores_now(catalog, suite)
     found = {str(cell): (cell, one.manifest) for cell, one in scores.basis.cells.items() if one.manifest is not None}
@@ -114,7 +113,7 @@ def record(catalog: Catalog, suite: str) -> Release:
             found=", ".join(lacking[:5]),
             remedy=f"./upkeep run {suite}",
         )
-    folder = place(catalog, suite)
+    numbers, folder = numbers_of(scores), catalog.release(suite)
     folder.mkdir(parents=True, exist_ok=True)
     cells, marked = {}, []
     for name, (cell, manifest) in found.items():
@@ -122,7 +121,7 @@ def record(catalog: Catalog, suite: str) -> Release:
         cells[name] = recorded(manifest, marks)
         marked.append(marks.select(pl.lit(name).alias("cell"), "probe_id", "trial", mark=MARK))
     answers = pl.concat(marked)
-    for name, table in ((SCORES, scores.own.select(*KEY, *NUMBERS, "n")), (ANSWERS, answers)):
+    for name, table in ((SCORES, numbers), (ANSWERS, answers)):
         content = io.BytesIO()
         table.write_parquet(content, compression="zstd", compression_level=19)
         write_atomically(folder / name, content.getbuffer())
@@ -130,11 +129,27 @@ def record(catalog: Catalog, suite: str) -> Release:
         suite=suite,
         upkeep=__version__,
         checkout=checkout(catalog.root),
-        processor=processor(),
         cells=cells,
         files={name: fingerprint(folder / name) for name in (SCORES, ANSWERS)},
     )
     return write_sealed(folder / RELEASE, release)
+
+
+def numbers_of(scores: Scores) -> pl.DataFrame:
+    """The scores of a suite's own cells: KEY, NUMBERS, n.
+
+    Raises:
+        UpkeepError: nothing tells two of them apart.
+    """
+    found = as_text(scores.own).select(*KEY, *NUMBERS, "n")
+    if len(twice := found.filter(pl.struct(KEY).is_duplicated())):
+        raise UpkeepError(
+            f"suite {scores.basis.suite!r} has {len(twice)} scores that nothing tells from another one",
+            expected=f"one number for each {', '.join(KEY)}",
+            found=", ".join(twice.row(0)[: len(KEY)]),
+            remedy="name the metric, its subset or its setting otherwise in the paper's metrics.py",
+        )
+    return found
 
 
 def marks_of(said: Iterable[Prediction]) -> pl.DataFrame:
@@ -150,14 +165,20 @@ def _mark(one: Prediction) -> str:
 
 def recorded(manifest: Manifest, marks: pl.DataFrame) -> RecordedCell:
     """A cell by its manifest and the marks of its answers."""
+    served = manifest.environment.served
+    asked = bool(served) or manifest.environment.engine == "endpoint"
     return RecordedCell(
         predictions=len(marks),
         answers=digest(marks.rows()),
         decided=decided(manifest),
-        packages=digest([one.packages for _, one in sorted(manifest.environment.served.items())])[:SHORT]
-        if manifest.environment.served
-        else "",
+        packages=digest([one.packages for _, one in sorted(served.items())])[:SHORT] if asked else "",
+        processor=processor() if served and all(_on_this_cpu(one.hardware) for one in served.values()) else None,
     )
+
+
+def _on_this_cpu(hardware: Mapping[str, object]) -> bool:
+    """Whether an engine says that it ran without GPUs, on the CPU that this machine has."""
+    return hardware.get("gpus") == [] and hardware.get("cpu") == (_cpu("model name") or "unknown")
 
 
 def decided(manifest: Manifest) -> dict[str, str]:
@@ -171,12 +192,17 @@ def decided(manifest: Manifest) -> dict[str, str]:
 
 def processor() -> Processor:
     """This machine's."""
+    flags = _cpu("flags", "Features").split()
+    return Processor(machine=platform.machine(), features=[name for name in FEATURES if name in flags])
+
+
+def _cpu(*names: str) -> str:
+    """What Linux says of this machine's first CPU under one of these names; empty where it says nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
-    return Processor(machine=platform.machine(), features=[name for name in FEATURES if name in flags])
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
 
 
 def lying(folder: Path) -> Iterable[Prediction]:

@@ -310,6 +310,7 @@ class Table {
 // What `upkeep diff` says of two cells: by how much they differ, and whether by chance.
 async function difference(a, b) {
   const told = (await load(`cells/${a}/paired`))[b] || [];
+  if (!told.length) return [h("p", { class: "muted" }, "No right or wrong answers to the same probe.")];
   return [h("p", { class: "said" }, `${told.join("; ")}.`), h("p", { class: "muted" }, h("code", {}, `./upkeep diff ${a} ${b}`))];
 }
 
