@@ -212,6 +212,13 @@ def test_books_and_questions_are_drawn_by_the_seed_and_the_same_again(released: 
         released.build(questions=99)
 
 
+@pytest.mark.parametrize("option", ["books", "questions", "chunk_tokens"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_number_of_nothing_is_refused_by_its_name(tmp_path: Path, option: str, number: int) -> None:
+    with pytest.raises(UpkeepError, match=rf">= 1(.|\n)*{option}"):
+        Released("infbench_mc", tmp_path).build(**{option: number})
+
+
 def test_the_card_has_the_hash_of_each_file_that_was_read(released: Released) -> None:
     card, _ = released.build()
     assert card.inputs and all(hash_file(released.folder / name) == found for name, found in card.inputs.items())

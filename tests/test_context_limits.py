@@ -128,11 +128,11 @@ def test_half_a_search_in_text_is_told_so_counts_and_ends_at_the_limit(method: s
 
 
 @pytest.mark.parametrize(("method", "variant"), SEARCHING)
-def test_a_call_of_a_tool_that_there_is_not_searches_for_nothing_and_counts(method: str, variant: str) -> None:
+def test_a_call_of_a_tool_that_there_is_not_is_told_so_finds_nothing_and_counts(method: str, variant: str) -> None:
     llm = Scripted(lambda _: ToolCall("c0", "look_up", '{"query": "Mira"}'))
     _, (answer,) = led(method, variant, llm, [(0, 1, 2, 3, 4)], calls_tools=True)
     assert llm.offered == [True, True, True, False] and not answer.retrieved
-    assert llm.prompts[-1].count("The search has no query.") == 3
+    assert llm.prompts[-1].count("There is no such tool") == 3 and "no query" not in llm.prompts[-1]
 
 
 @pytest.mark.parametrize(("method", "variant"), SEARCHING)

@@ -60,7 +60,8 @@ def test_the_losses_that_are_drawn_are_those_of_the_manifest(catalog: Catalog, m
     assert [list(zip(trace.x, trace.y, strict=True)) for trace in drawn] == [LOSSES]
     assert ">40</td>" in text and ">1,234,567</td>" in text and ">3.000</td>" in text and ">0.075</td>" in text
     assert text.count("<svg") == 1 and len(set(Page(text).ids)) == len(Page(text).ids)
-    folder = catalog.results / "figures/trained" / str(TRAINING)
+    folder = Layout(catalog.results).course(TRAINING)
+    assert catalog.results / "figures" not in folder.parents, "suites have theirs there, under any name"
     assert {path.name for path in folder.iterdir()} == {"course.svg", "course.png", "drawn.json"}
 
 

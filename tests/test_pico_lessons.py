@@ -106,7 +106,7 @@ def test_a_reply_is_what_the_method_reads(asked: dict[str, list[Lesson]], given:
         _, (call,) = toolcalls.read(_reply(lesson), "hermes", [searching.SEARCH], 1)
         assert json.loads(call.arguments)["query"] == lesson.accepted[0]
     for lesson in asked[LINE]:
-        assert searching.queries(_said(_reply(lesson)), native=False) == [(None, lesson.accepted[0])]
+        assert searching.queries(_said(_reply(lesson)), native=False) == [(None, lesson.accepted[0], "")]
     for lesson in asked[CRITIQUE]:
         told, corrected = critique.VERDICT.search(_reply(lesson)), critique.CORRECTED.findall(_reply(lesson))
         assert told and f"{told[1]} {corrected[-1]}" == lesson.accepted[0]

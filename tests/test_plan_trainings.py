@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,19 +12,25 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+import yaml
 
 from conftest import ROOT
 from finetunings import SMALL, TINY, given, trained
 from method_fakes import document
+from trainings import catalog
 from upkeep.catalog import Catalog
 from upkeep.cell.processes import shares
 from upkeep.contract import Attention, ModelSpec, Widths
-from upkeep.jobs import Training
+from upkeep.jobs import Cell, Training
+from upkeep.layout import Layout
 from upkeep.operations.needs import trainings
 from upkeep.operations.plan.amounts import TrainingPlan
 from upkeep.operations.plan.assumptions import Options, assume
+from upkeep.operations.plan.estimate import make_plan
 from upkeep.operations.plan.training import memory, operations
 from upkeep.operations.plan.trainings import Trainings
+
+__all__ = ["catalog"]
 
 PIECE = 64
 SIZES = {
@@ -236,3 +243,70 @@ def test_a_training_that_does_not_fit_says_so() -> None:
     assert unknown[0].startswith("it does not fit: ") and "80 GB" in unknown[0]
     _, _, unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen2.5-72b"), "h100")
     assert unknown == ["memory and hours of training: models/qwen2.5-72b/model.yaml has no widths"]
+
+
+# ---------------------------------------------------------------- a user's own trainings
+
+OURS = "from upkeep.cell.finetuning import Stage, finetune\n"
+NEEDED: dict[str, Any] = {"epochs": 2, "batch": 4, "device_batch": 2, "piece_tokens": 64}
+
+
+def own(catalog: Catalog, recipe: dict[str, Any], code: str = OURS, **model: Any) -> Catalog:
+    """A repository whose method `trainer` has this code and recipe, with a model `m` on GPUs."""
+    root = catalog.root
+    card = root / "methods/trainer/method.yaml"
+    card.write_text(yaml.safe_dump(yaml.safe_load(card.read_text()) | {"variants": {"a": recipe}}))
+    (root / "methods/trainer/method.py").write_text(code)
+    fields = {"label": "M", "summary": "s", "source": "hub", "location": "a/b", "revision": "1", "context_length": 4000}
+    fields |= {"engine": "vllm", "dtype": "bfloat16", "gpus": 2, "parameters_b": 8.0}
+    fields |= {"attention": msgspec.to_builtins(BIG.attention), "widths": msgspec.to_builtins(BIG.widths)}
+    (root / "models/m").mkdir(parents=True)
+    (root / "models/m/model.yaml").write_text(yaml.safe_dump(fields | model))
+    (root / "config/gpus.yaml").write_bytes((ROOT / "config/gpus.yaml").read_bytes())
+    return Catalog(root)
+
+
+def planned(catalog: Catalog, chosen: str = "") -> tuple[TrainingPlan | None, float | None, list[str]]:
+    plans = Trainings(catalog, assume(catalog, Options()), None)
+    return plans.plan(Training("toy", "trainer", "a", "m", chosen), "h100")
+
+
+def test_a_users_own_fine_tuning_is_planned_on_the_gpus_of_one_node(catalog: Catalog) -> None:
+    plan, hours, unknown = planned(own(catalog, NEEDED, nodes=2))
+    assert plan is not None and plan.gpus == 2 and hours and not unknown
+
+
+@pytest.mark.parametrize(
+    ("code", "recipe", "reason"),
+    [
+        ("# another trainer\n", {}, "trainer has a trainer of its own"),
+        ("# another trainer\n", NEEDED, "trainer has a trainer of its own"),
+        (OURS, {}, "the recipe trainer/a: .*`epochs`"),
+        (OURS, NEEDED | {"batch": 0}, r"the recipe trainer/a: .*>= 1.*\$\.batch"),
+        (OURS, NEEDED | {"piece_tokens": None}, r"the recipe trainer/a: .*\$\.piece_tokens"),
+        ("from upkeep.cell import finetuning\n", NEEDED | {"adapter": "lora"}, "the recipe trainer/a: .*`lora_rank`"),
+    ],
+)
+def test_a_users_own_training_that_cannot_be_counted_is_unknown_and_says_why(
+    catalog: Catalog, code: str, recipe: dict[str, Any], reason: str
+) -> None:
+    plan, hours, (unknown,) = planned(own(catalog, recipe, code))
+    assert plan is None and hours is None
+    assert re.fullmatch(f"memory and hours of training: {reason}.*", unknown)
+
+
+def test_a_training_that_would_be_refused_is_unknown_with_the_reason(catalog: Catalog) -> None:
+    plan, hours, unknown = planned(own(catalog, NEEDED), "odd")
+    assert plan is None and hours is None and unknown == ["memory and hours of training: no slice 'nothing'"]
+
+
+def test_a_plan_that_does_not_count_builds_no_dataset(catalog: Catalog) -> None:
+    catalog = own(catalog, NEEDED)
+    folder = Layout(catalog.results).dataset("toy")
+    folder.rename(folder.with_name("before"))
+    said: list[str] = []
+    cells = [Cell("toy", "echo", "a", "m+trainer.a@toy")]
+    plan = make_plan(catalog, "mini", say=said.append, cells=cells, count=False)
+    (training,) = (job for job in plan.jobs if job.kind == "training")
+    assert training.training is not None and training.unknown == ["hours of training: toy is not at hand"]
+    assert not said and not folder.exists()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,6 +16,7 @@ from safetensors.torch import load_file
 from finetunings import DOCUMENTS, LORA, SMALL, TINY, given, trained
 from upkeep.cell import finetuning
 from upkeep.cell.processes import on_each, processes_of
+from upkeep.cell.training import train
 
 RECIPE = SMALL | {"piece_tokens": 12, "batch": 4, "device_batch": 2, "epochs": 1, "learning_rate": 1e-3}
 RECIPE |= {"checkpoint_minutes": 10}
@@ -107,8 +111,40 @@ def test_a_process_that_fails_ends_all_and_is_named() -> None:
     def fails() -> None:
         raise ValueError("the reason")
 
-    with pytest.raises(RuntimeError, match=r"process \d of 2 has failed[\s\S]*the reason"):
+    with pytest.raises(RuntimeError, match=r"^process \d of 2 has failed: ValueError: the reason$"):
         on_each(2, fails)
+
+
+def test_a_disk_that_is_full_for_a_process_is_named(
+    base: Path, tmp_path: Path, on_the_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Any, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(finetuning._Run, "fit", full)
+    with pytest.raises(RuntimeError, match=r"failed: OSError: .*no space left to keep what is trained \(there"):
+        weights(base, tmp_path / "full", RECIPE)
+
+
+@pytest.mark.parametrize(("gpus", "threads"), [(2, 1), (1, 2)])
+def test_adapters_are_merged_in_one_thread_where_processes_may_be_forked_afterwards(
+    gpus: int, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    for name in ("documents", "pairs"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("upkeep.cell.adapters.merge", lambda *_: found.append(torch.get_num_threads()))
+    cell = SimpleNamespace(
+        model_spec=msgspec.structs.replace(TINY, gpus=gpus), model_path="base", adapters=["adapter"],
+        documents=str(tmp_path / "documents"), pairs=str(tmp_path / "pairs"), output=str(tmp_path),
+    )  # fmt: skip
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train(cast("Any", cell), SimpleNamespace(train=lambda _: None), cast("Any", None))
+    finally:
+        torch.set_num_threads(before)
+    assert found == [threads]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +161,4 @@ def test_a_process_that_fails_ends_all_and_is_named() -> None:
 def test_there_is_a_process_for_each_gpu_where_batches_can_be_dealt_out(
     gpus: int, recipes: list[dict[str, Any]], processes: int
 ) -> None:
-    import msgspec
-
     assert processes_of(msgspec.structs.replace(TINY, gpus=gpus), recipes) == processes

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 from metric_cells import PRELUDE, scored, verdicts
 from test_books import Released
+from upkeep.errors import UpkeepError
 from upkeep.grading import graded
 from upkeep.grading.key import key_in
 
@@ -49,6 +50,8 @@ def test_an_answer_scores_the_words_that_it_shares_with_the_nearest_accepted_one
         accepted, answer = gold[row["probe_id"]], "" if asked["failed"] else asked["answer"] or ""
         assert row["value_token_f1"] == pytest.approx(max(by_hand(answer, one) for one in accepted))
     assert 0 < found["value_token_f1"].mean() < 1  # type: ignore[operator]
+    with pytest.raises(UpkeepError, match=r"a value 'token_f1'(.|\n)*another name"):
+        graded.grade(key, predictions.with_columns(value_token_f1=pl.lit(0.9)), 1)
 
 
 @pytest.mark.parametrize("benchmark", ["narrativeqa", "infbench_mc", "infbench_qa"])

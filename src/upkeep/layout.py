@@ -61,6 +61,10 @@ class Layout:
         """Published folder of a model made by a training method: manifest.json and model/."""
         return self.shared / "trained" / str(training)
 
+    def course(self, training: Training) -> Path:
+        """Folder of the figure of how a training went."""
+        return self.results / "courses" / str(training)
+
     def cell(self, cell: Cell | str) -> Path:
         """Published folder: predictions.jsonl, measured.parquet, manifest.json."""
         return self.results / "cells" / str(cell)

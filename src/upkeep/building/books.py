@@ -17,7 +17,7 @@ from msgspec import Struct
 from upkeep.building import assembling, leaks, tokens
 from upkeep.building.assembling import Built, Item, Stream
 from upkeep.building.context import Context
-from upkeep.contract import Form
+from upkeep.contract import Form, Positive
 from upkeep.errors import UpkeepError
 
 T = TypeVar("T")
@@ -26,11 +26,11 @@ T = TypeVar("T")
 class BookOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """`options` of `dataset.yaml`."""
 
-    books: int | None = None
+    books: Positive | None = None
     """How many are drawn; null for all that have a question."""
-    questions: int | None = None
+    questions: Positive | None = None
     """How many are drawn of those about these books; null for all."""
-    chunk_tokens: int = 500
+    chunk_tokens: Positive = 500
     tokenizer: str | None = None
     """A `tokenizer.json` that chunks are measured with; null for the suite's own."""
     seed: int = 0

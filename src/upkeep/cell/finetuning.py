@@ -63,6 +63,7 @@ def finetune(training: Training, tools: Tools, *stages: Stage) -> Course:
     Raises:
         ValueError: there is nothing to learn, a sample cannot be used, or a loss is no number.
         OSError: a disk without room; the last checkpoint is as it was.
+        RuntimeError: either of these in one of several processes, which it names with what it said.
     """
     import torch
 
@@ -75,13 +76,14 @@ def finetune(training: Training, tools: Tools, *stages: Stage) -> Course:
     made.mkdir(parents=True)
     if latest is not None:
         _link(latest / MADE, made)
-    with _room(training.checkpoints):
-        for number, stage in enumerate(stages):
-            if not (made / f"{number}.json").exists():
-                resumed = latest / TRAINER if latest is not None and number == len(_courses(latest / MADE)) else None
+    for number, stage in enumerate(stages):
+        if not (made / f"{number}.json").exists():
+            resumed = latest / TRAINER if latest is not None and number == len(_courses(latest / MADE)) else None
+            with _room(training.checkpoints):
                 weights = _weights(training, _folders(made), scratch / "weights")
-                run = partial(_fit, training, tools, stage, weights, scratch, resumed, processes)
-                on_each(processes, partial(run, made / str(number)))
+            run = partial(_fit, training, tools, stage, weights, scratch, resumed, processes)
+            on_each(processes, partial(run, made / str(number)))
+    with _room(training.checkpoints):
         _write(training, [made / str(number) for number in range(len(stages))])
     told = _joined(_courses(made))
     shutil.rmtree(scratch)
@@ -112,9 +114,10 @@ def _fit(
     if not samples:
         raise ValueError("there is nothing to learn: no document and no pair with more than one token")
     run = _Run(training, tools, tokenizer, stage.recipe, weights, scratch, processes)
-    course = run.fit(samples, target, resumed)
-    if is_first():
-        target.with_name(f"{target.name}.json").write_bytes(msgspec.json.encode(course))
+    with _room(training.checkpoints):
+        course = run.fit(samples, target, resumed)
+        if is_first():
+            target.with_name(f"{target.name}.json").write_bytes(msgspec.json.encode(course))
 
 
 class _Run:

@@ -37,7 +37,7 @@ def on_each(processes: int, run: Callable[[], None]) -> None:
     """Have so many processes run something, as `torchrun` starts them; one is this one.
 
     Raises:
-        RuntimeError: one of them has failed. Its own log has the reason.
+        RuntimeError: one of several has failed, for the reason that is told; `run` alone raises what it raises.
     """
     if processes == 1:
         run()
@@ -48,7 +48,8 @@ def on_each(processes: int, run: Callable[[], None]) -> None:
     def each() -> None:
         run()
 
-    # Forked, for what is run cannot be sent; nothing here has used a GPU or another thread before.
+    # Forked, for what is run cannot be sent. Nothing here may have used a GPU or a second thread of torch before, of
+    # which a forked process has neither: whoever computes before this has set one thread.
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -65,7 +66,9 @@ def on_each(processes: int, run: Callable[[], None]) -> None:
         elastic_launch(config, each)()
     except ChildFailedError as failed:
         rank, failure = failed.get_first_failure()
-        raise RuntimeError(f"process {rank} of {processes} has failed: {failure.message}") from None
+        told: Any = failure.message  # text, or of an exception what torch has written down
+        reason = told["message"] if isinstance(told, dict) else told
+        raise RuntimeError(f"process {rank} of {processes} has failed: {reason}") from None
 
 
 def is_first() -> bool:

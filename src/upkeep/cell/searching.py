@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from upkeep.cell.interface import LLM, Answer, Context, Message, Reply, Seen
+from upkeep.cell.interface import LLM, Answer, Context, Message, Reply, Seen, ToolCall
 from upkeep.cell.method import Method, Tools
 from upkeep.cell.prompts import entry
 from upkeep.cell.retrieval import Hybrid
@@ -30,6 +30,9 @@ SEARCH = {
 RULES = "\n\nYou may search for documents up to {k} times before you answer; each search finds one."
 IN_TEXT = " To search, reply with one line `Search: <query>` and nothing else."
 MARK = "search:"
+NO_TOOL = f"There is no such tool: the only one is `{NAME}`."
+NO_JSON = "The arguments are no JSON."
+NO_QUERY = "The search has no query."
 MARGIN = 16
 """Tokens that a template may put around a message."""
 
@@ -62,10 +65,10 @@ class Searching(Method):
             if not asked:
                 break
             messages.append(Message(role="assistant", parts=[reply.text], tool_calls=reply.tool_calls))
-            for call, query in asked:
+            for call, query, fault in asked:
                 lines, searches = ["No search is left: answer now."], searches + 1
                 if searches <= limit:
-                    lines, documents = self.searched(probe, query, seen, found)
+                    lines, documents = ([fault], []) if fault else self.searched(probe, query, seen, found)
                     for document in documents:
                         text = entry(document)
                         fitting = fits([*messages, told(call, "\n".join([*lines, text]))], llm, native=native)
@@ -77,11 +80,9 @@ class Searching(Method):
         return Answer(reply.text, found, ContextUse(documents=shown, dropped=len(found) - shown))
 
     def searched(
-        self, probe: Probe, query: str | None, seen: Seen, found: list[Retrieved]
+        self, probe: Probe, query: str, seen: Seen, found: list[Retrieved]
     ) -> tuple[list[str], list[Document]]:
         """What a search says where it finds nothing, and the documents that it adds to `found`."""
-        if not query:
-            return ["The search has no query."], []
         known = {one.id for one in found}
         ranked = self.index.search(replace(probe, question=query), len(found) + self.each)
         new = [one for one in ranked if one.id not in known][: self.each]
@@ -89,22 +90,26 @@ class Searching(Method):
         return [] if new else ["Nothing else is there."], seen.pick(one.id for one in new)
 
 
-def queries(reply: Reply, *, native: bool) -> list[tuple[str | None, str | None]]:
-    """The searches that a reply asks for: the call that each answers to (None in text), and its query (None where it is
-    malformed)."""
+def queries(reply: Reply, *, native: bool) -> list[tuple[str | None, str, str]]:
+    """The searches that a reply asks for: the call that each answers to (None in text), its query, and what the model
+    is told where it is malformed, else nothing."""
     if native:
-        return [(call.id, _query(call.arguments) if call.name == NAME else None) for call in reply.tool_calls]
+        return [(call.id, *_query(call)) for call in reply.tool_calls]
     lines = (line.strip() for line in reply.text.splitlines())
     asked = [line[len(MARK) :].strip() for line in lines if line.lower().startswith(MARK)]
-    return [(None, asked[0])] if asked else []
+    return [(None, asked[0], "" if asked[0] else NO_QUERY)] if asked else []
 
 
-def _query(arguments: str) -> str | None:
+def _query(call: ToolCall) -> tuple[str, str]:
+    if call.name != NAME:
+        return "", NO_TOOL
     try:
-        query = json.loads(arguments)["query"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return query.strip() if isinstance(query, str) else None
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return "", NO_JSON
+    query = arguments.get("query") if isinstance(arguments, dict) else None
+    query = query.strip() if isinstance(query, str) else ""
+    return query, "" if query else NO_QUERY
 
 
 def told(call: str | None, result: str) -> Message:

@@ -167,8 +167,14 @@ def train(cell: CellDescription, method: Trains, ask: Ask) -> None:
     with TemporaryDirectory() as scratch:
         weights = Path(cell.model_path)
         if cell.adapters:
+            import torch
+
             from upkeep.cell.adapters import merge
 
+            if cell.model_spec.gpus > 1:
+                # Several processes may be forked of this one, and OpenMP's threads do not come along: once it has any,
+                # what is forked waits for them without end. A trainer in one process sets its threads itself.
+                torch.set_num_threads(1)
             merge(weights, [Path(adapter) for adapter in cell.adapters], Path(scratch))
             weights = Path(scratch)
         course = method.train(

@@ -60,7 +60,8 @@ calls of a model behind the answer (`contract.Usage`), null where there is no pr
 After these stands a column VALUE + name, Float64, for each name of a number that the cell's predictions have
 (`contract.Prediction.values`), in the order of names: null where a prediction has none of that name, failed or is
 missing. A cell without such numbers has no such columns. Of datasets whose equivalence says how many words an answer
-shares with an accepted one, VALUE + TOKEN_F1 has it for each open question.
+shares with an accepted one, VALUE + TOKEN_F1, the last column, has it for each open question; there predictions may
+have no number of that name.
 """
 
 VALUE = "value_"
@@ -335,7 +336,8 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     prediction with an error is wrong whatever its answer.
 
     Raises:
-        UpkeepError: a prediction for a probe or trial that does not exist, or two for the same.
+        UpkeepError: a prediction for a probe or trial that does not exist, or two for the same, or one with a number
+            that is named as what is worked out here.
     """
     expected, keys = _expected(key, trials).select("probe_id", "trial", "form"), ["probe_id", "trial"]
     unknown = predictions.join(expected, on=keys, how="anti")
@@ -352,6 +354,12 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     exact = _matches(rows, key.accepted, within=False) if within else right
     outdated = _matches(rows, key.outdated, within=within)
     if key.equivalence.overlap:
+        if VALUE + TOKEN_F1 in rows.columns:
+            raise UpkeepError(
+                f"predictions have a value {TOKEN_F1!r}",
+                expected=f"none, for the dataset's equivalence gives each open answer its own {TOKEN_F1!r}",
+                remedy="let the method give what it measures another name",
+            )
         rows = rows.with_columns(_overlap(rows, key.accepted).alias(VALUE + TOKEN_F1))
     by_words = {"right": right, "exact": exact}
     decided = {name: pl.coalesce("right", pl.lit(words)) for name, words in by_words.items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from upkeep.catalog import Catalog
 from upkeep.contract import Course
 from upkeep.jobs import Training
+from upkeep.layout import Layout
 from upkeep.published import standing
 from upkeep.report import drawing
 from upkeep.report.drawn import Drawn
@@ -31,12 +32,12 @@ class Went:
 
 
 def went(catalog: Catalog, training: Training) -> Went:
-    """How a training went. Its losses are drawn to `results/figures/trained/<training>/`, a line for each member; a
+    """How a training went. Its losses are drawn to `results/courses/<training>/`, a line for each member; a
     model that does not count is shown without any."""
     manifest = standing(catalog, training, as_asked=True).manifest
     courses = manifest.courses if manifest else {}
     traces = [_trace(name, number, course) for number, (name, course) in enumerate(courses.items()) if course.losses]
-    drawn = Drawn(catalog.results / "figures" / "trained" / str(training))
+    drawn = Drawn(Layout(catalog.results).course(training))
     if not traces:
         return Went(training, courses)
     spec = FigureSpec(

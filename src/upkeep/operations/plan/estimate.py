@@ -64,7 +64,7 @@ def make_plan(
         {job: found for job in jobs if (found := read_manifest(catalog, job)) is not None},
         speeds(catalog),
         judgings(catalog, suite, assumed, asked),
-        Trainings(catalog, assumptions, say),
+        Trainings(catalog, assumptions, say if count else None),
     ).plan(suite)
 
 

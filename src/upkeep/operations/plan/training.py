@@ -21,8 +21,9 @@ PyTorch's autograd keeps it of transformers' Llama:
     norms         2 h (4 + 2 s)      trained: float32 input, normed, output; frozen: 2 h 4, and 2 h s without dropout
     adapters      7 r s, with dropout (5 h + a) s + (5 h + a + f) m     its own copies of inputs, masks of m bytes
 
-A mixture of experts has f for the experts of a token; its adapters stand beside the attention alone. On N GPUs weights,
-optimizer and gradients are divided by N (FSDP, Zhao et al. 2023), and each holds one whole layer besides.
+A mixture of experts has f for the experts of a token; its adapters stand beside the attention alone. On the N GPUs of
+the one node that a training runs on, weights, optimizer and gradients are divided by N (FSDP, Zhao et al. 2023), and
+each holds one whole layer besides.
 
 Floating-point operations (Kaplan et al. 2020, 2.1): 2 P a token forward, as many for the gradients of what passes a
 layer and of what is trained in it: 6 P, of an adapter 4 P; 2 P more where checkpoints are recomputed.
