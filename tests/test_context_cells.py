@@ -146,7 +146,7 @@ def as_processes(root: Path, request: pytest.FixtureRequest) -> dict[Cell, Manif
     wanted = {
         tuple(item.callspec.params.get(name) for name in ("dataset", "method", "model"))
         for item in request.session.items
-        if hasattr(item, "callspec")
+        if item.path == request.path and hasattr(item, "callspec")
     }
     found: dict[Cell, Manifest] = {}
     for model in MODELS:
