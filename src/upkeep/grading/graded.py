@@ -60,8 +60,7 @@ calls of a model behind the answer (`contract.Usage`), null where there is no pr
 After these stands a column VALUE + name, Float64, for each name of a number that the cell's predictions have
 (`contract.Prediction.values`), in the order of names: null where a prediction has none of that name, failed or is
 missing. A cell without such numbers has no such columns. Of datasets whose equivalence says how many words an answer
-shares with an accepted one, VALUE + TOKEN_F1, the last column, has it for each open question; there predictions may
-have no number of that name.
+shares with an accepted one, VALUE + TOKEN_F1, the last column, has it for each open question.
 """
 
 VALUE = "value_"
@@ -336,8 +335,7 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     prediction with an error is wrong whatever its answer.
 
     Raises:
-        UpkeepError: a prediction for a probe or trial that does not exist, or two for the same, or one with a number
-            that is named as what is worked out here.
+        UpkeepError: an unknown probe or trial, two predictions for one, or a value that is worked out here.
     """
     expected, keys = _expected(key, trials).select("probe_id", "trial", "form"), ["probe_id", "trial"]
     unknown = predictions.join(expected, on=keys, how="anti")
@@ -356,8 +354,7 @@ def grade(key: Key, predictions: pl.DataFrame, trials: int) -> pl.DataFrame:
     if key.equivalence.overlap:
         if VALUE + TOKEN_F1 in rows.columns:
             raise UpkeepError(
-                f"predictions have a value {TOKEN_F1!r}",
-                expected=f"none, for the dataset's equivalence gives each open answer its own {TOKEN_F1!r}",
+                f"predictions have a value {TOKEN_F1!r}, which the dataset's equivalence gives each open answer",
                 remedy="let the method give what it measures another name",
             )
         rows = rows.with_columns(_overlap(rows, key.accepted).alias(VALUE + TOKEN_F1))
