@@ -282,7 +282,8 @@ def test_two_judges_and_the_key_are_held_against_each_other(tmp_path: Path, serv
 
 def test_a_plan_books_what_a_judge_is_asked(tmp_path: Path, server: FakeEndpoint) -> None:
     catalog = repository(tmp_path, server.url)
-    found = judgings(catalog, "mini", Assumed(reply=50, thinking=0))[MODEL, "toy"]
+    cells, assumed = catalog.cells(catalog.suite("mini")), Assumed(reply=50, thinking=0)
+    found = judgings(catalog, "mini", assumed, cells)[MODEL, "toy"]
     assert (found.requests, found.output) == (PROBES, 4 * PROBES)
     gold = pl.read_parquet(tmp_path / "results/datasets/toy/gold.parquet")["answers"].to_list()
     texts = ["Judge {gold}.", "{question} | {gold} | {response}", "Question 0?"]
@@ -292,7 +293,8 @@ def test_a_plan_books_what_a_judge_is_asked(tmp_path: Path, server: FakeEndpoint
     sent = sum(len(m["content"]) for body in server.bodies for m in body["messages"])
     assert sent / 4 < found.prompt, "a response is assumed to have fifty tokens"
     (tmp_path / "results/datasets/toy/card.json").unlink()
-    assert judgings(Catalog(tmp_path), "mini", Assumed(reply=50, thinking=0))[MODEL, "toy"].unknown is not None
+    assert judgings(Catalog(tmp_path), "mini", assumed, cells)[MODEL, "toy"].unknown is not None
+    assert not judgings(Catalog(tmp_path), "mini", assumed, []), "of cells that are not planned it is asked nothing"
 
 
 def test_the_command_judges_what_has_been_run_and_says_what_it_lacks(

@@ -175,7 +175,7 @@ def test_a_judge_is_planned_to_be_asked_about_every_trial(root: Path, monkeypatc
     monkeypatch.setattr(judging, "judges_by_cell", lambda *_: {cell: ["j"] for cell in (A, B, KEEN)})
     monkeypatch.setattr(judging, "has_say", lambda *_: True)
     monkeypatch.setattr(judging, "_tally", lambda *given: found.append(given[3]) or Tally())
-    judging.judgings(catalog, "mini", Assumed(reply=1, thinking=0))
+    judging.judgings(catalog, "mini", Assumed(reply=1, thinking=0), (A, B, KEEN))
     assert found == [10]
 
 
