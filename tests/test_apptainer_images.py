@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -385,9 +386,11 @@ def test_an_engine_that_stands_still_is_named_and_ended_and_the_cell_goes_on_wit
     with ordinary_user.start(*command, env={"UPKEEP_RUNTIME": "apptainer"}, stdout=subprocess.DEVNULL) as host:
         while host.poll() is None and not stopped:
             if told.exists() and told.read_bytes().count(b"\n") >= 20:
-                stopped = [one for one in psutil.process_iter() if "upkeep.serving" in " ".join(one.cmdline())]
-                for process in stopped:
-                    process.suspend()
+                for process in psutil.Process(host.pid).children(recursive=True):  # others' tests have engines as well
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        if "upkeep.serving" in " ".join(process.cmdline()):
+                            process.suspend()
+                            stopped.append(process)
             time.sleep(0.005)
     assert stopped and host.returncode == 0
     assert not any(process.is_running() for process in stopped)
