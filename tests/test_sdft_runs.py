@@ -19,8 +19,7 @@ BABI = "oaks_babi_mini"
 SHORT = {"epochs": 1, "batch": 8, "device_batch": 8, "completion_tokens": 8}
 
 
-@pytest.mark.parametrize("model", ["tiny", "pico"])
-@pytest.mark.parametrize("variant", ["full", "lora_tiny"])
+@pytest.mark.parametrize(("variant", "model"), [("full", "tiny"), ("lora_tiny", "pico")])
 def test_what_it_makes_of_the_embedded_models_is_asked_as_any_other(tmp_path: Path, model: str, variant: str) -> None:
     root = copy_repository(tmp_path)
     card, config = root / "methods/sdft/method.yaml", root / "config/config.yaml"

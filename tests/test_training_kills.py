@@ -18,7 +18,8 @@ from upkeep.execution.publish import MODEL_FILES
 from upkeep.serving.make_model import tiny_llama
 
 SRC, TESTS = Path(__file__).resolve().parents[1] / "src", Path(__file__).resolve().parent
-KILLS = 10
+KILLS = 4
+"""Of each training; all of them keep and find their checkpoints by the same code."""
 WHOLE = {"cpt", "cpt_sft", "sdft"}
 """Methods that are tried with all weights trained, too: one of one stage, one of two, and one that answers itself."""
 

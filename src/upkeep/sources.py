@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -55,7 +56,7 @@ def meaning(catalog: Catalog, names: Sequence[str]) -> str:
 
     def parts() -> list[str]:
         paths = [path for name in names if (path := catalog.root / "src" / "upkeep" / name).is_file()]
-        return sorted(_parsed(path, lambda one: _is_word(one) or _is_import(one)) for path in paths)
+        return sorted(_parsed(path, _is_word_or_import) for path in paths)
 
     return once(catalog, ("meaning", *names), parts)
 
@@ -87,7 +88,12 @@ def _names(root: Path, places: Sequence[str], without: Collection[str] = ()) -> 
 
 def _parsed(path: Path, left_out: Callable[[ast.stmt], bool]) -> str:
     """A module's syntax tree, which has no comments and no layout, without some of its statements."""
-    parsed = ast.parse(path.read_text("utf-8"))
+    return _tree_of(path.read_text("utf-8"), left_out)
+
+
+@lru_cache(maxsize=1024)  # other catalogs of one process have most files with the same words
+def _tree_of(text: str, left_out: Callable[[ast.stmt], bool]) -> str:
+    parsed = ast.parse(text)
     for node in ast.walk(parsed):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -99,5 +105,6 @@ def _is_word(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _is_import(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "upkeep"
+def _is_word_or_import(statement: ast.stmt) -> bool:
+    imports = isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "upkeep"
+    return imports or _is_word(statement)

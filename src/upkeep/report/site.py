@@ -36,8 +36,8 @@ class Site:
         self._there: set[str] = set()
         self._environment = templates(
             "upkeep.report",
-            thousands=lambda number: f"{number:,.0f}",
-            number=lambda number, digits=1: f"{number:.{digits}f}",
+            thousands=thousands,
+            number=decimal,
             duration=duration,
             broken=broken,
             coded=coded,
@@ -107,6 +107,16 @@ def folder_of(cell: Cell | str) -> str:
 
 
 # ---------------------------------------------------------------- text
+
+
+def thousands(number: float) -> str:
+    """`12,345`."""
+    return f"{number:,.0f}"
+
+
+def decimal(number: float, digits: int = 1) -> str:
+    """`12.3`."""
+    return f"{number:.{digits}f}"
 
 
 def coded(text: str) -> Markup:
