@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 
-from upkeep.commands.arguments import catalog_of
+from upkeep.commands.arguments import catalog_of, to_json
 from upkeep.errors import Usage, nearest
 
 KINDS = ("images", "environments", "wheels", "cells", "samples")
@@ -17,8 +16,6 @@ FORMS = ("csv", "parquet", "huggingface", "ro-crate")
 
 def prune(arguments: argparse.Namespace) -> int:
     """`./upkeep prune`; 1 where something could not be removed."""
-    import msgspec
-
     from upkeep.layout import Layout
     from upkeep.machine.lifeline import leading
     from upkeep.operations.prune import lines, prune
@@ -35,7 +32,7 @@ def prune(arguments: argparse.Namespace) -> int:
     with leading(Layout(catalog.results).run) if arguments.delete else contextlib.nullcontext():
         found = prune(catalog, arguments.kinds, arguments.older_than, used=arguments.used, delete=arguments.delete)
     if arguments.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        print(to_json(found))
     else:
         for line in lines(found, delete=arguments.delete, used=arguments.used):
             print(line)
