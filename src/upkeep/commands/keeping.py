@@ -10,7 +10,7 @@ from upkeep.errors import Usage, nearest
 
 KINDS = ("images", "environments", "wheels", "cells", "samples")
 """What `./upkeep prune` looks for."""
-FORMS = ("csv", "parquet", "huggingface", "ro-crate")
+FORMS = ("csv", "xlsx", "parquet", "huggingface", "ro-crate")
 """What `./upkeep export` writes."""
 
 
@@ -44,12 +44,13 @@ def export(arguments: argparse.Namespace) -> int:
     from upkeep.operations.export.crate import to_crate
     from upkeep.operations.export.files import require_new, to_csv, to_huggingface, to_parquet
     from upkeep.operations.export.rows import Exported
+    from upkeep.operations.export.sheet import to_xlsx
 
     catalog, folder = catalog_of(arguments), arguments.folder
     require_new(folder)
     exported = Exported.of(catalog, catalog.config.suite)
     folder.mkdir(parents=True, exist_ok=True)
-    writers = dict(zip(FORMS, (to_csv, to_parquet, to_huggingface, to_crate), strict=True))
+    writers = dict(zip(FORMS, (to_csv, to_xlsx, to_parquet, to_huggingface, to_crate), strict=True))
     files = list(writers[arguments.form](exported, folder))
     print(f"{folder}: {len(files):,} files, {len(exported.cells):,} cells of suite {exported.suite}")
     return 0
