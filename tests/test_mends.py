@@ -23,6 +23,8 @@ from upkeep.report.written import to_csv
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import upkeep.report.page  # noqa: F401  # slow to load, which is not to count as a command's time
+
     root = tmp_path_factory.mktemp("made") / "root"
     make(root, "text")
     return root
