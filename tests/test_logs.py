@@ -36,7 +36,7 @@ def leave_log(catalog: Catalog, content: bytes, cell: object = ECHO, of: str = "
 
 
 def shown(catalog: Catalog, cell: str = str(ECHO), full: bool = False) -> list[str]:
-    return list(logs.show(catalog, cell, full=full, following=False))
+    return list(logs.lines(catalog, cell, full=full, following=False))
 
 
 def test_logs_say_where_they_lie_and_how_they_end(catalog: Catalog) -> None:
@@ -134,7 +134,7 @@ def test_following_ends_with_the_job_and_misses_nothing(catalog: Catalog, monkey
                 seen.set()
 
     thread = threading.Thread(
-        target=read_on, args=(logs.show(catalog, str(ECHO), full=False, following=True),), daemon=True
+        target=read_on, args=(logs.lines(catalog, str(ECHO), full=False, following=True),), daemon=True
     )
     thread.start()
     for step in (b"one\n", None, b"last"):

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from upkeep.layout import Layout
 from upkeep.operations.diff.comparing import difference
 from upkeep.operations.diff.terminal import lines as lines_of
 from upkeep.published import predictions
-from upkeep.report import beside, page, site
+from upkeep.report import answers, beside, page, site
 from upkeep.report.shown import Shown
 
 __all__ = ["done", "fresh"]
@@ -263,16 +264,19 @@ def test_settings_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_cells_whose_key_cannot_be_read_have_no_answers_and_the_reason_and_the_report_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "reader"), [(beside, "read_key"), (answers, "read_table")], ids=["key", "documents"]
+)
+def test_cells_whose_key_or_documents_cannot_be_read_have_no_answers_and_the_reason_and_the_report_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, reader: str
 ) -> None:
     catalog = many(tmp_path, 2)
     scores = score_suite(catalog, "own")
 
-    def unreadable(catalog: Catalog, dataset: str) -> None:
+    def unreadable(of: object, name: str) -> None:
         raise UpkeepError("the key of news is broken", remedy="mend it")
 
-    monkeypatch.setattr(beside, "read_key", unreadable)
+    monkeypatch.setattr(module, reader, unreadable)
     page.render(catalog, scores)
     require_whole(folder_of(catalog, "own"))
     pages = pages_of(tmp_path, "own")

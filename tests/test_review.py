@@ -17,6 +17,7 @@ from host_fakes import ScriptedRuntime
 from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make
 from test_diff import answer
 from upkeep.catalog import Catalog
+from upkeep.cell import machine
 from upkeep.contract import Manifest, Served
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell
@@ -151,7 +152,7 @@ def test_what_ran_on_gpus_or_another_cpu_or_behind_an_endpoint_is_not_known_to_b
         environment = replace(manifest.environment, engine=engine, served={"reader": one} if hardware else {})
         return release.recorded(replace(manifest, environment=environment), marks)
 
-    cpu = release._cpu("model name") or "unknown"
+    cpu = machine._cpu_model()
     assert of(cpu=cpu, gpus=[]).processor == release.processor()
     for unlike in (of(cpu=cpu, gpus=["A"]), of(cpu="another", gpus=[]), of(cpu=cpu), of("endpoint")):
         assert unlike.processor is None and not comparing._must_be_same(unlike, unlike)

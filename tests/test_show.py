@@ -26,6 +26,7 @@ from upkeep.integrity import fingerprint, read_sealed, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.operations.show import show
+from upkeep.operations.told import One, tell
 from upkeep.published import predictions
 from upkeep.weights import find
 
@@ -132,6 +133,30 @@ def test_a_listing_is_bounded_and_can_be_of_one_question_or_of_what_is_wrong(sho
     assert len(one.splitlines()) == 2 + sum(p.probe_id.startswith(f"{question}@") for p in every(shown, CLOSED))
     wrong = [line.split()[0] for line in text(shown, CLOSED, wrong=True).splitlines()[1:-1]]
     assert wrong and "right" not in wrong
+
+
+@pytest.mark.parametrize("cell", [CLOSED, SEARCHED], ids=str)
+def test_programs_are_told_the_whole_prompt_and_reply_of_each_call(shown: Catalog, cell: Cell) -> None:
+    probe, out = every(shown, cell)[-1].probe_id, list[str]()
+    assert called(shown.root, "show", str(cell), probe, "--json", out=out) == (0, "")
+    told = msgspec.json.decode(out[0], type=One)
+    assert isinstance(tell(shown, str(cell), probe, wrong=False), One) and told.notes == [] and told.named == 1
+    (call,) = told.calls
+    assert call.reply == told.response and call.messages is not None
+    lines = text(shown, cell, probe)
+    for message in call.messages:
+        assert said("".join(message.parts)) in lines
+    assert any(told.question in "".join(message.parts) for message in call.messages)
+
+
+def test_the_record_is_listed_for_programs_as_for_people(shown: Catalog) -> None:
+    out: list[str] = []
+    assert called(shown.root, "record", "list", "--json", out=out) == (0, "")
+    (kept,) = msgspec.json.decode(out[0], type=list[transfer.Kept])
+    (line,) = transfer.listing(shown)
+    assert line.startswith(f"{kept.engine[:16]}  {kept.model}  {kept.package}  {kept.entries:,} entries")
+    assert kept.use == "in use" and line.endswith("  in use")
+    assert kept.bytes == sum(p.stat().st_size for p in (Layout(shown.results).record / kept.engine).iterdir())
 
 
 # ---------------------------------------------------------------- what cannot be shown is said

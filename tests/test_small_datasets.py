@@ -57,7 +57,7 @@ def test_every_dataset_of_the_suite_says_its_provenance() -> None:
         found.setdefault(Catalog(ROOT).dataset(name).provenance, set()).add(name)
     beside = {"infbench_mc", "infbench_qa", "detectiveqa", "narrativeqa", "nocha_public"}
     assert found["release"] == {"oaks_novel", "prelude", "prelude_long_chunks", "prelude_human_study", *beside}
-    assert found["own"] == {"oaks_novel_changes", "evowiki_legislators"}
+    assert found["own"] == {"oaks_novel_changes", "evowiki_legislators", "evowiki_legislators_sample"}
     assert found["stand_in"] == {*MINIS, "oaks_babi_stream"}
     assert {"oaks_babi", "evowiki", "imprint_news", "evolveqa_aws", "evolveqa_who_control"} < found["rebuild"]
 

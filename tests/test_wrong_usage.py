@@ -268,5 +268,5 @@ COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _upkeep; printf '%s\\n' "${{CO
     assert offered("./upkeep", "st") == ["status"]
     assert set(offered("./upkeep", "run", "--li")) == {"--limit"} and "mini" in offered("./upkeep", "run", "")
     assert offered("./upkeep", "cell", "toy/gui") == [GUIDED]
-    assert set(offered("./upkeep", "export", "x", "--as", "")) == {"csv", "parquet", "huggingface", "ro-crate"}
+    assert set(offered("./upkeep", "export", "x", "--as", "")) == {"csv", "xlsx", "parquet", "huggingface", "ro-crate"}
     assert "mini" in offered("./upkeep", "cell", "x", "--suite", "")

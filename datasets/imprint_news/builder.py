@@ -84,14 +84,16 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     longest: int = 60_000
     """Characters of a page; a longer one is a fault."""
     duplicate_cosine: float = 0.9
-    """Articles that are at least as close are one (open point 24)."""
+    """Articles that are at least as close are one. The paper gives no threshold; a high one takes copies alone for one,
+    and leaves what a later report adds."""
     cluster_cosine: float = 0.82
     """Candidate answers of ImpRel that are at least as close name one event (D.1)."""
     wanted: Wanted = Wanted()
     boundary_clusters: int = 21
     """The largest ImpRel clusters, each of which gets a BoundAbs question by each of the four strategies."""
     nearest: int = 10
-    """Articles that are judged for each BoundAbs question (K, open point 24)."""
+    """Articles that are judged for each BoundAbs question: K, which the paper does not give. More would cost a
+    request each, for articles that have ever less to do with the event."""
     chain_tries: int = 4
     """Random chains that are tried through each fact of the corpus, for each number of hops."""
     blind_trials: int = 1
@@ -208,7 +210,11 @@ def _cut(candidates: Sequence[Candidate], numbers: dict[str, int], corpus: Corpu
 def _pairs(
     corpus: Corpus, helper: Assistant, per_kilotoken: int, asked: Sequence[Candidate], left: Counter[str]
 ) -> list[Pair]:
-    """Training pairs of all articles, without those whose question is asked (open point 28) or came before."""
+    """Training pairs of all articles, without those whose question is asked or came before.
+
+    The paper does not say how it keeps what is asked out of what is trained on; else the score would be of learning by
+    heart.
+    """
     counts = [max(1, round(per_kilotoken * n / 1000)) for n in corpus.tokens]
     replies = helper.ask(PAIRS, [article.story(count) for article, count in zip(corpus.articles, counts, strict=True)])
     evaluated = {leaks.key(one.question) for one in asked}
@@ -257,7 +263,8 @@ def _items(asked: Sequence[Candidate], corpus: Corpus) -> list[Item]:
 
 
 def _of_corpus(cleaned: Sequence[Article], corpus: Corpus, pairs: Sequence[Pair], tokens: Tokens) -> dict[str, float]:
-    """Tables 5 and 6. The months count the articles before de-duplication (open point 3)."""
+    """Tables 5 and 6. The months count the articles before de-duplication: Table 6, unlike Table 5, adds up to
+    more than are left after it."""
     questions = tokens.count([pair.question for pair in pairs])
     answers = tokens.count([pair.answer for pair in pairs])
     articles, total = len(corpus.articles), sum(corpus.tokens)

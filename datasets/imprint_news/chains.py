@@ -1,6 +1,7 @@
 """Chains of facts for CompRel: 2 to 4 of them, at least one from the corpus, the others from an encyclopedia.
 
-The paper does not say how its hops are made; this is the reading of the specification (open point 4).
+The paper counts hops (Table 9) and does not say how they are made. It links entities by relations of Wikipedia (section
+2), so a hop is a relation here. Without a fact of the corpus a question could be answered by who has read none of it.
 """
 
 from __future__ import annotations

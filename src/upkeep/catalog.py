@@ -12,17 +12,7 @@ from typing import Any, TypeVar
 
 from upkeep import choices, families, method_cards
 from upkeep.configuration import read_config
-from upkeep.contract import (
-    CellChoice,
-    DatasetSpec,
-    MethodCard,
-    ModelSpec,
-    PromptCard,
-    Record,
-    Role,
-    Suite,
-    TrainingSet,
-)
+from upkeep.contract import CellChoice, DatasetSpec, MethodCard, ModelSpec, PromptCard, Record, Role, Suite, TrainingSet
 from upkeep.errors import UpkeepError, unknown
 from upkeep.files import folders_with
 from upkeep.integrity import Hashes
@@ -169,7 +159,7 @@ class Catalog:
             UpkeepError: there is no such dataset, two families have it, or the file of one that may have it is wrong.
         """
         if dataset not in self._family_of:
-            named = [name for name in self.families if dataset == name or dataset.startswith(f"{name}_")]
+            named = families.that_may_have(dataset, self.families)
             owners = [name for name in named if dataset in self.family(name)]
             if not owners:
                 place = self.family_card(max(named, key=len, default=dataset)).relative_to(self.root)
@@ -185,6 +175,10 @@ class Catalog:
                 )
             self._family_of[dataset] = owners[0]
         return self._family_of[dataset]
+
+    def has_dataset(self, name: str) -> bool:
+        """Whether there is such a dataset: no file is read of a family that by its name cannot have it."""
+        return any(name in self.family(one) for one in families.that_may_have(name, self.families))
 
     def dataset(self, name: str) -> DatasetSpec:
         return self.family(self.family_of(name))[name]
@@ -209,8 +203,7 @@ class Catalog:
         except UpkeepError as error:
             if error.where is not None:
                 raise
-            where = self.family_card(self.family_of(dataset))
-            raise error.at(where) from None
+            raise error.at(self.family_card(self.family_of(dataset))) from None
 
     def suite(self, name: str) -> Suite:
         return self._card("suite", name, self.suites, self.suites.get(name, self._own_suite(name)), Suite)

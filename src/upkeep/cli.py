@@ -127,6 +127,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     record.add_argument("what", nargs="?", choices=["list", "why", "export", "import", "prune"], default="list")
     record.add_argument("name", nargs="?", help="`why`: a cell; `export`, `import`: a file")
     record.add_argument("probe", nargs="?", help="`why`: of the cell, for its requests")
+    record.add_argument("--json", action="store_true", help="`list`: print it for programs")
 
     setup = command(
         "setup", suite.setup, "all that could need a network, and nothing else: afterwards a suite runs offline"
@@ -167,6 +168,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     logs.add_argument("--suite", help="whose cells are meant; default: `suite` in config/config.yaml")
     logs.add_argument("-f", "--follow", action="store_true", help="go on printing what comes, until it has ended")
     logs.add_argument("--full", action="store_true", help="all of it, in place of the end")
+    logs.add_argument("--json", action="store_true", help="print it for programs")
 
     show = command(
         "show", questions.show, "a prediction in reading order: question, prompts, replies, answer key, verdict"
@@ -176,6 +178,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     show.add_argument("--trial", type=int, metavar="N", help="from 0 on; of one prediction the default is 0")
     show.add_argument("--wrong", action="store_true", help="of a listing, what is not right")
     show.add_argument("--full", action="store_true", help="everything, however long")
+    show.add_argument("--json", action="store_true", help="print all of it for programs")
 
     diff = command(
         "diff",

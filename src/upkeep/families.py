@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ FULL = "full"
 def dataset_id(family: str, variant: str) -> str:
     """The id of a variant: the family's name, or `<family>_<variant>`."""
     return family if variant == FULL else f"{family}_{variant}"
+
+
+def that_may_have(dataset: str, families: Iterable[str]) -> list[str]:
+    """Of some families those that by their names may have a dataset of this id."""
+    return [name for name in families if dataset == name or dataset.startswith(f"{name}_")]
 
 
 def read_family(path: Path) -> dict[str, DatasetSpec]:

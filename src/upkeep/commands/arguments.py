@@ -21,6 +21,13 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
     return Catalog(arguments.root.resolve(), arguments.config, chosen_by(arguments))
 
 
+def to_json(found: object) -> str:
+    """A result for programs (docs/json.md)."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
+
+
 def cache_refusal(error: OSError, arguments: argparse.Namespace) -> UpkeepError | None:
     """What it means that nothing can be written to the configured cache; None where an error is of another place."""
     unwritable = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EEXIST)

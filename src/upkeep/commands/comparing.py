@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from upkeep.commands.arguments import catalog_of
+from upkeep.commands.arguments import catalog_of, to_json
 from upkeep.exit_status import DIFFER
 
 ROWS = 5
@@ -14,15 +13,13 @@ ROWS = 5
 
 def diff(arguments: argparse.Namespace) -> int:
     """`./upkeep diff`; `DIFFER` where anything does."""
-    import msgspec
-
     from upkeep.operations.diff.comparing import difference
     from upkeep.operations.diff.terminal import lines
 
     limit = None if arguments.json else arguments.rows or ROWS
     found = difference(catalog_of(arguments), arguments.first, arguments.second, limit)
     if arguments.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        print(to_json(found))
     else:
         for line in lines(found):
             print(line)
@@ -31,15 +28,13 @@ def diff(arguments: argparse.Namespace) -> int:
 
 def explain(arguments: argparse.Namespace) -> int:
     """`./upkeep explain`."""
-    import msgspec
-
     from upkeep.operations.explain import explain, lines
 
     catalog = catalog_of(arguments)
     asked = arguments.table, arguments.row, arguments.column
     table, places = explain(catalog, catalog.config.suite, *asked)
     if arguments.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(places)).decode() + "\n")
+        print(to_json(places))
         return 0
     for line in lines(table, places, single=arguments.column is not None):
         print(line)

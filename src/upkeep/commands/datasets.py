@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from upkeep.commands.arguments import catalog_of
+from upkeep.commands.arguments import catalog_of, to_json
 from upkeep.errors import Usage
 from upkeep.exit_status import DIFFER
 
@@ -67,8 +67,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     card = build(catalog, arguments.name) if anew else inputs.dataset(catalog, arguments.name)
     print("\n".join([describe(catalog, card), *told(Layout(catalog.results).dataset(arguments.name), card)]))
     if not anew:
-        print()
-        baselines.show(catalog, arguments.name, as_json=False)
+        print("", *baselines.lines(catalog, baselines.of(catalog, arguments.name)), sep="\n")
     return 0
 
 
@@ -89,7 +88,11 @@ def _baselines(arguments: argparse.Namespace) -> int:
     """What answers without a model and without reading score."""
     from upkeep.operations import baselines
 
-    baselines.show(catalog_of(arguments), arguments.name, as_json=arguments.json)
+    found = baselines.of(catalog := catalog_of(arguments), arguments.name)
+    if arguments.json:
+        print(to_json(found))
+    else:
+        print("\n".join(baselines.lines(catalog, found)))
     return 0
 
 
@@ -106,8 +109,6 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _diff(arguments: argparse.Namespace) -> int:
     """What differs between two builds; `DIFFER` where anything does."""
-    import msgspec
-
     from upkeep.operations.dataset_diff import diff, lines
 
     if arguments.other is None:
@@ -119,7 +120,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     limit = None if arguments.json else arguments.rows or 5
     found = diff(catalog_of(arguments), arguments.name, arguments.other, limit)
     if arguments.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        print(to_json(found))
     else:
         for line in lines(found):
             print(line)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 
-from upkeep.commands.arguments import catalog_of
+from upkeep.commands.arguments import catalog_of, to_json
 from upkeep.errors import Usage, nearest
 
 KINDS = ("images", "environments", "wheels", "cells", "samples")
 """What `./upkeep prune` looks for."""
-FORMS = ("csv", "parquet", "huggingface", "ro-crate")
+FORMS = ("csv", "xlsx", "parquet", "huggingface", "ro-crate")
 """What `./upkeep export` writes."""
 
 
 def prune(arguments: argparse.Namespace) -> int:
     """`./upkeep prune`; 1 where something could not be removed."""
-    import msgspec
-
     from upkeep.layout import Layout
     from upkeep.machine.lifeline import leading
     from upkeep.operations.prune import lines, prune
@@ -35,7 +32,7 @@ def prune(arguments: argparse.Namespace) -> int:
     with leading(Layout(catalog.results).run) if arguments.delete else contextlib.nullcontext():
         found = prune(catalog, arguments.kinds, arguments.older_than, used=arguments.used, delete=arguments.delete)
     if arguments.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        print(to_json(found))
     else:
         for line in lines(found, delete=arguments.delete, used=arguments.used):
             print(line)
@@ -47,12 +44,13 @@ def export(arguments: argparse.Namespace) -> int:
     from upkeep.operations.export.crate import to_crate
     from upkeep.operations.export.files import require_new, to_csv, to_huggingface, to_parquet
     from upkeep.operations.export.rows import Exported
+    from upkeep.operations.export.sheet import to_xlsx
 
     catalog, folder = catalog_of(arguments), arguments.folder
     require_new(folder)
     exported = Exported.of(catalog, catalog.config.suite)
     folder.mkdir(parents=True, exist_ok=True)
-    writers = dict(zip(FORMS, (to_csv, to_parquet, to_huggingface, to_crate), strict=True))
+    writers = dict(zip(FORMS, (to_csv, to_xlsx, to_parquet, to_huggingface, to_crate), strict=True))
     files = list(writers[arguments.form](exported, folder))
     print(f"{folder}: {len(files):,} files, {len(exported.cells):,} cells of suite {exported.suite}")
     return 0

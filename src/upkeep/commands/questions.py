@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upkeep.commands.arguments import catalog_of
+from upkeep.commands.arguments import catalog_of, to_json
+from upkeep.contract import Record
 from upkeep.errors import UpkeepError, Usage
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 def plan(arguments: argparse.Namespace) -> int:
     """`./upkeep plan`."""
-    import msgspec
     from rich.console import Console
 
     from upkeep.operations import part
@@ -32,12 +32,11 @@ def plan(arguments: argparse.Namespace) -> int:
         cells = part.chosen(catalog, suite, arguments.table, arguments.method)
     with told.status("planning") as status:
         plan = make_plan(catalog, suite, options, status.update, cells=cells, count=arguments.count)
+    if str(arguments.json) == "-":
+        print(to_json(plan))
+        return 0
     if arguments.json is not None:
-        content = msgspec.json.format(msgspec.json.encode(plan)).decode() + "\n"
-        if str(arguments.json) == "-":
-            sys.stdout.write(content)
-            return 0
-        arguments.json.write_text(content)
+        arguments.json.write_text(to_json(plan) + "\n")
     # A file or a pipe has no width that a line would have to be broken at.
     console = Console() if sys.stdout.isatty() else Console(width=250)
     show = render_actual if arguments.actual else render
@@ -74,11 +73,16 @@ def status(arguments: argparse.Namespace) -> int:
 
 def logs(arguments: argparse.Namespace) -> int:
     """`./upkeep logs`; Ctrl-C ends following."""
-    from upkeep.operations.logs import find, show
+    from upkeep.operations.logs import find, lines, tell
 
+    if arguments.json and arguments.follow:
+        raise Usage("--json and --follow", remedy="leave one out: JSON is printed when all of it is there")
     catalog = catalog_of(arguments)
+    if arguments.json:
+        print(to_json(tell(catalog, find(catalog, arguments.cell), full=arguments.full)))
+        return 0
     try:
-        for line in show(catalog, find(catalog, arguments.cell), full=arguments.full, following=arguments.follow):
+        for line in lines(catalog, find(catalog, arguments.cell), full=arguments.full, following=arguments.follow):
             print(line, flush=arguments.follow)
     except KeyboardInterrupt:
         if not arguments.follow:
@@ -89,11 +93,16 @@ def logs(arguments: argparse.Namespace) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """`./upkeep show`."""
     from upkeep.operations.located import located
-    from upkeep.operations.show import show
+    from upkeep.operations.show import lines
+    from upkeep.operations.told import tell
 
     catalog, cell = located(catalog_of(arguments), arguments.cell)
-    for line in show(catalog, str(cell), arguments.probe, arguments.trial, wrong=arguments.wrong, full=arguments.full):
-        print(line)
+    told = tell(catalog, str(cell), arguments.probe, arguments.trial, wrong=arguments.wrong)
+    if arguments.json:
+        print(to_json(told))
+    else:
+        for line in lines(told, full=arguments.full):
+            print(line)
     return 0
 
 
@@ -109,6 +118,8 @@ def record(arguments: argparse.Namespace) -> int:
     """`./upkeep record`: the replies on record, listed, explained, carried elsewhere."""
     from upkeep.gateway import transfer
 
+    if arguments.json and arguments.what != "list":
+        raise Usage(f"`record {arguments.what}` takes no --json", remedy="it is for `record list`")
     catalog = catalog_of(arguments)
     if arguments.what in ("why", "export", "import") and arguments.name is None:
         one = "CELL" if arguments.what == "why" else "FILE"
@@ -117,6 +128,9 @@ def record(arguments: argparse.Namespace) -> int:
             expected=f"./upkeep record {arguments.what} {one}",
             remedy="`./upkeep list cells` shows those of a suite" if one == "CELL" else "name a file",
         )
+    if arguments.json:
+        print(to_json(list(transfer.kept(catalog))))
+        return 0
     match arguments.what:
         case "list":
             lines = transfer.listing(catalog)
@@ -133,10 +147,18 @@ def record(arguments: argparse.Namespace) -> int:
     return 0
 
 
+class Listed(Record, frozen=True):
+    """A line of a listing."""
+
+    name: str
+    summary: str
+    """Of a card; of a prompt its file; of a paper its name."""
+    more: str = ""
+    """Of a method its variants; of a model `untrained`, of a cell how many trials, where these are to be said."""
+
+
 def listing(arguments: argparse.Namespace) -> int:
     """`./upkeep list`; 1 where a card of it cannot be read, which is told: the others are listed all the same."""
-    import msgspec
-
     catalog = catalog_of(arguments)
     if arguments.suite is not None and arguments.what != "cells":
         raise Usage(
@@ -144,23 +166,22 @@ def listing(arguments: argparse.Namespace) -> int:
         )
     rows, broken = _listed(catalog, arguments)
     if arguments.json:
-        told = [dict(zip(("name", "summary", "more"), row, strict=True)) for row in rows]
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        print(to_json(rows))
     else:
-        width = max((len(row[0]) for row in rows), default=0)
-        for name, summary, more in rows:
-            print(f"{name:{width}}  {summary}{f'  [{more}]' if more else ''}".rstrip())
+        width = max((len(row.name) for row in rows), default=0)
+        for row in rows:
+            print(f"{row.name:{width}}  {row.summary}{f'  [{row.more}]' if row.more else ''}".rstrip())
     for error in broken:
         print(f"upkeep: {error}", file=sys.stderr)
     return 1 if broken else 0
 
 
-def _listed(catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[tuple[str, str, str]], list[UpkeepError]]:
-    """(name, summary, what else there is to say) of all that can be read, and what is wrong with the rest."""
-    rows: list[tuple[str, str, str]] = []
+def _listed(catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[Listed], list[UpkeepError]]:
+    """All that can be read, and what is wrong with the rest."""
+    rows: list[Listed] = []
     broken: list[UpkeepError] = []
 
-    def each(names: Iterable[str], of: Callable[[str], Iterable[tuple[str, str, str]]]) -> None:
+    def each(names: Iterable[str], of: Callable[[str], Iterable[Listed]]) -> None:
         for name in names:
             try:
                 rows.extend(of(name))
@@ -169,35 +190,36 @@ def _listed(catalog: Catalog, arguments: argparse.Namespace) -> tuple[list[tuple
 
     match arguments.what:
         case "methods":
-            each(catalog.methods, lambda m: [(m, catalog.method(m).summary, " ".join(catalog.method(m).variants))])
+            each(
+                catalog.methods, lambda m: [Listed(m, catalog.method(m).summary, " ".join(catalog.method(m).variants))]
+            )
         case "models":
-            models = catalog.models
-            each(models, lambda m: [(m, catalog.model(m).summary, "" if catalog.model(m).trained else "untrained")])
+            cards, untrained = catalog.model, ("untrained", "")
+            each(catalog.models, lambda m: [Listed(m, cards(m).summary, untrained[cards(m).trained])])
         case "datasets":
-            each(catalog.families, lambda f: [(d, spec.summary, "") for d, spec in catalog.family(f).items()])
-            rows.sort()
+            each(catalog.families, lambda f: [Listed(d, spec.summary) for d, spec in catalog.family(f).items()])
+            rows.sort(key=lambda row: row.name)
         case "papers":
             from upkeep.report.specs import read_paper
 
-            each(catalog.papers, lambda p: [(p, read_paper(catalog.root / "papers" / p).label, "")])
+            each(catalog.papers, lambda p: [Listed(p, read_paper(catalog.root / "papers" / p).label)])
         case "prompts":
-            rows = [(p, str(path.relative_to(catalog.root)), "") for p, path in catalog.prompts.items()]
+            rows = [Listed(p, str(path.relative_to(catalog.root))) for p, path in catalog.prompts.items()]
         case "suites":
-            each(catalog.suites, lambda s: [(s, catalog.suite(s).summary, "")])
+            each(catalog.suites, lambda s: [Listed(s, catalog.suite(s).summary)])
         case _:
             suite = catalog.suite(arguments.suite or catalog.config.suite)
             cells = [(str(cell), catalog.trials(cell, suite)) for cell in catalog.cells(suite)]
-            rows = [(cell, "", f"{trials} trials" if trials > 1 else "") for cell, trials in cells]
+            rows = [Listed(cell, "", f"{trials} trials" if trials > 1 else "") for cell, trials in cells]
     return rows, broken
 
 
 def _print(found: object, as_json: bool) -> None:
     """A result for people, or for programs."""
-    import msgspec
     from rich.console import Console
 
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(to_json(found))
         return
     console = Console(highlight=False)
     if console.is_terminal:

@@ -8,9 +8,10 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from upkeep.catalog import Catalog
+from upkeep.contract import Record
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, replacing
 from upkeep.gateway.engines import all_parts, assistants, host_parts, judges, reader_parts
@@ -24,18 +25,52 @@ from upkeep.published import predictions
 _MEMBER = re.compile(r"([0-9a-f]{64})/(engine\.json|[\w.-]+\.log)")
 
 
-def listing(catalog: Catalog) -> Iterator[str]:
-    """A line for each engine: model, package, replies, bytes, and whether a cell of this copy can use it."""
+Use = Literal["in use", "unknown", "unused"]
+_SAID: dict[Use, str] = {
+    "in use": "in use",
+    "unknown": "unknown, its weights are not here",
+    "unused": "of other weights, packages or code",
+}
+
+
+class Kept(Record, frozen=True, kw_only=True):
+    """An engine or endpoint with replies on record; `./upkeep record list --json` prints a list of these."""
+
+    engine: str
+    """What the replies are kept by, whole."""
+    model: str
+    """The name that it was last asked by."""
+    package: str
+    """Of the engine, with its version; empty where it said none."""
+    entries: int
+    bytes: int
+    """On disk."""
+    use: Use
+    """Whether a cell of this copy can use it: `in use`; `unknown` where its weights are not here; `unused`: of other
+    weights, packages or code."""
+
+
+def kept(catalog: Catalog) -> Iterator[Kept]:
+    """Each engine or endpoint with replies on record."""
     record = Layout(catalog.results).record
     used, unknown = _used(catalog)
     for one in engines(record):
-        size = sum(path.stat().st_size for path in (record / one.engine).iterdir())
-        count = len(Replies(record, one.parts, one.model))
-        state = "in use" if one.engine in used else "unknown, its weights are not here"
-        if one.engine not in used and one.model not in unknown:
-            state = "of other weights, packages or code"
-        package = " ".join(str(one.ready[name]) for name in ("name", "version") if name in one.ready)
-        yield f"{one.engine[:16]}  {one.model}  {package}  {count:,} entries  {size / 1e6:,.1f} MB  {state}"
+        use: Use = "in use" if one.engine in used else "unknown" if one.model in unknown else "unused"
+        yield Kept(
+            engine=one.engine,
+            model=one.model,
+            package=" ".join(str(one.ready[name]) for name in ("name", "version") if name in one.ready),
+            entries=len(Replies(record, one.parts, one.model)),
+            bytes=sum(path.stat().st_size for path in (record / one.engine).iterdir()),
+            use=use,
+        )
+
+
+def listing(catalog: Catalog) -> Iterator[str]:
+    """A line for each engine: model, package, replies, bytes, and whether a cell of this copy can use it."""
+    for one in kept(catalog):
+        size = f"{one.entries:,} entries  {one.bytes / 1e6:,.1f} MB"
+        yield f"{one.engine[:16]}  {one.model}  {one.package}  {size}  {_SAID[one.use]}"
 
 
 def why(catalog: Catalog, name: str, probe: str | None = None) -> Iterator[str]:

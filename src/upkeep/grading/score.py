@@ -126,7 +126,7 @@ def printed_as(catalog: Catalog, dataset: str) -> str:
     """The paper's dataset that tables print a dataset's scores under: the one that it stands for, and where that is a
     part of another one, the whole."""
     own = catalog.dataset(dataset).stands_for or dataset
-    return (catalog.dataset(own).part_of if own in catalog.datasets else None) or own
+    return (catalog.dataset(own).part_of if catalog.has_dataset(own) else None) or own
 
 
 def stand_in(name: str, spec: DatasetSpec) -> str:

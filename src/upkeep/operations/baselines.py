@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from upkeep.catalog import Catalog
 from upkeep.contract import Baselines
@@ -13,8 +11,8 @@ from upkeep.grading.exceeding import ORDER, excesses, words
 from upkeep.layout import Layout
 
 
-def show(catalog: Catalog, name: str | None, *, as_json: bool) -> None:
-    """Print the baselines of a dataset; where none is named, of all that are built.
+def of(catalog: Catalog, name: str | None) -> list[Baselines]:
+    """The baselines of a dataset; where none is named, of all that are built.
 
     Raises:
         UpkeepError: there is no such dataset, or it is not built.
@@ -23,13 +21,13 @@ def show(catalog: Catalog, name: str | None, *, as_json: bool) -> None:
         catalog.dataset(name)
     layout = Layout(catalog.results)
     names = [name] if name else [one for one in catalog.datasets if (layout.dataset(one) / "card.json").exists()]
-    found = [baselines(catalog, one) for one in names]
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
-        return
-    print("\n".join(table(found)))
-    if told := [line for one in found for line in warnings(catalog, one)]:
-        print("\n" + "\n".join(told))
+    return [baselines(catalog, one) for one in names]
+
+
+def lines(catalog: Catalog, found: Sequence[Baselines]) -> list[str]:
+    """A table of baselines, and what is remarkable of them."""
+    told = [line for one in found for line in warnings(catalog, one)]
+    return [*table(found), *(["", *told] if told else [])]
 
 
 def table(found: Iterable[Baselines]) -> list[str]:

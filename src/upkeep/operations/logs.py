@@ -12,6 +12,7 @@ from pathlib import Path
 
 from upkeep.batches import batches
 from upkeep.catalog import Catalog
+from upkeep.contract import Record
 from upkeep.errors import UpkeepError
 from upkeep.execution.status import ENDED, Status, alive, read
 from upkeep.layout import Layout
@@ -41,6 +42,29 @@ class JobLogs:
     status: Status | None
     logs: list[Log]
     """Where they lie, or will: the container's last."""
+
+
+class ToldLog(Record, frozen=True, kw_only=True):
+    """A log of a job, for programs."""
+
+    what: str
+    """`container`, `job`, `batch`, `engine`, `engine of its own` or `SLURM job`."""
+    path: str
+    there: bool
+    lines: list[str]
+    """The last 40; with `--full` all."""
+
+
+class ToldJob(Record, frozen=True, kw_only=True):
+    """A cell or training; `./upkeep logs CELL --json` prints a list of these: one, or both where they share a name."""
+
+    of: Of
+    name: str
+    state: str | None
+    """`status.state`; `interrupted` where its supervisor is gone; null without a status."""
+    status: Status | None
+    logs: list[ToldLog]
+    """The container's last."""
 
 
 # ---------------------------------------------------------------- which job
@@ -201,16 +225,13 @@ def heading(log: Log) -> str:
     return f"==== {log.what}: {log.path}"
 
 
-def show(catalog: Catalog, name: str, *, full: bool, following: bool) -> Iterator[str]:
+def lines(catalog: Catalog, name: str, *, full: bool, following: bool) -> Iterator[str]:
     """What `./upkeep logs` prints of a job.
 
     Raises:
         UpkeepError: it has not been begun.
     """
-    jobs = logs_of(catalog, name)
-    if not jobs:
-        raise UpkeepError(f"{name}: no log and no status: it has not been begun", remedy="./upkeep status")
-    followed = []
+    jobs, followed = _begun(catalog, name), []
     for job in jobs:
         yield _headline(job)
         for log in job.logs:
@@ -223,12 +244,50 @@ def show(catalog: Catalog, name: str, *, full: bool, following: bool) -> Iterato
         yield from follow(catalog, jobs, followed)
 
 
+def tell(catalog: Catalog, name: str, *, full: bool) -> list[ToldJob]:
+    """The same for programs.
+
+    Raises:
+        UpkeepError: it has not been begun.
+    """
+    return [
+        ToldJob(
+            of=job.of,
+            name=job.name,
+            state=_state(job.status),
+            status=job.status,
+            logs=[
+                ToldLog(
+                    what=log.what,
+                    path=str(log.path),
+                    there=log.path.is_file(),
+                    lines=list(tail(log.path, None if full else SHOWN_LINES)) if log.path.is_file() else [],
+                )
+                for log in job.logs
+            ],
+        )
+        for job in _begun(catalog, name)
+    ]
+
+
+def _begun(catalog: Catalog, name: str) -> list[JobLogs]:
+    if jobs := logs_of(catalog, name):
+        return jobs
+    raise UpkeepError(f"{name}: no log and no status: it has not been begun", remedy="./upkeep status")
+
+
+def _state(status: Status | None) -> str | None:
+    """Of a job: as its supervisor said, or `interrupted` where that is gone; None where it said nothing."""
+    if status is None or status.state in ENDED or alive(status, now()):
+        return None if status is None else status.state
+    return "interrupted"
+
+
 def _headline(job: JobLogs) -> str:
     what = {"cells": "cell", "trained": "training"}[job.of]
     if (status := job.status) is None:
         return f"{what} {job.name}: no status"
-    ended = status.state in ENDED
-    state = status.state if ended or alive(status, now()) else f"interrupted while {status.state}"
+    state = f"interrupted while {status.state}" if (said := _state(status)) == "interrupted" else said
     text = f"{what} {job.name}: {state}, {status.done:,} of {status.total:,} records, {status.updated[:19]}Z"
     text += f", on {status.node}" if status.node else ""
     text += f", SLURM job {status.job}" if status.job else ""

@@ -23,6 +23,7 @@ from upkeep.grading.judged import Judged
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.normal_form import read_table
 from upkeep.published import predictions
 from upkeep.report.shown import CALLS, FORMS, PARSES, UNASKED, UNKEPT, Shown, judges_of
 from upkeep.report.site import Site, folder_of
@@ -94,8 +95,12 @@ class _Numbered(dict[str, int]):
 
 
 def write_documents(catalog: Catalog, dataset: str, site: Site) -> None:
-    """Write the documents of a dataset, which the pages of its cells share: `datasets/<dataset>/documents.js`."""
-    frame = pl.read_parquet(Layout(catalog.results).dataset(dataset) / "documents.parquet")
+    """Write the documents of a dataset, which the pages of its cells share: `datasets/<dataset>/documents.js`.
+
+    Raises:
+        UpkeepError: they are not there, or not readable.
+    """
+    frame = read_table(Layout(catalog.results).dataset(dataset), "documents")
     frame = frame.select("stream", "position", "document_id", "text").sort("stream", "position", maintain_order=True)
     with_text = int(frame["text"].str.len_bytes().sum()) <= CORPUS
     texts, streams = Texts(), dict[str, list[tuple[int, str, Any]]]()

@@ -181,9 +181,9 @@ def _write_cells(
             faults[str(cell)] = str(error)
     has = {str(cell) for cell in told} - faults.keys()
     for dataset in dict.fromkeys(cell.dataset for cell in told):
-        write_documents(catalog, dataset, site)
         shown = {cell: told[cell] for cell in told if cell.dataset == dataset and str(cell) in has}
         try:
+            write_documents(catalog, dataset, site)
             write_pairs(catalog, dataset, shown, site)
         except UpkeepError as error:
             faults |= {str(cell): str(error) for cell in shown}

@@ -45,7 +45,7 @@ def tables_of(scores: Scores, paper: str) -> Iterator[tables.Table]:
 
 def of_paper(catalog: Catalog, paper: str, known: Printed, scores: pl.DataFrame) -> pl.DataFrame:
     """The scores on a paper's datasets, as cards or published numbers name them; its tables see no others."""
-    ran = [name for name in scores["dataset_id"].unique() if name in catalog.datasets]  # sums are of several
+    ran = [name for name in scores["dataset_id"].unique() if catalog.has_dataset(name)]  # sums are of several
     families = [name for name in ran if catalog.dataset(name).paper == paper]
     named = {dataset for dataset, _, _ in known.triples}
     return scores.filter(pl.col("dataset_id").is_in(families) | pl.col("dataset").is_in(sorted(named)))

@@ -14,6 +14,7 @@ import polars as pl
 
 from upkeep import __version__
 from upkeep.catalog import Catalog
+from upkeep.cell.machine import _cpu_model
 from upkeep.contract import Checkout, Count, Fingerprint, Manifest, Prediction, Record, Sealed, Sha256
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, write_atomically
@@ -177,8 +178,8 @@ def recorded(manifest: Manifest, marks: pl.DataFrame) -> RecordedCell:
 
 
 def _on_this_cpu(hardware: Mapping[str, object]) -> bool:
-    """Whether an engine says that it ran without GPUs, on the CPU that this machine has."""
-    return hardware.get("gpus") == [] and hardware.get("cpu") == (_cpu("model name") or "unknown")
+    """Whether an engine says that it ran without GPUs, on the CPU of this machine as a cell would name it."""
+    return hardware.get("gpus") == [] and hardware.get("cpu") == _cpu_model()
 
 
 def decided(manifest: Manifest) -> dict[str, str]:
@@ -192,17 +193,12 @@ def decided(manifest: Manifest) -> dict[str, str]:
 
 def processor() -> Processor:
     """This machine's."""
-    flags = _cpu("flags", "Features").split()
-    return Processor(machine=platform.machine(), features=[name for name in FEATURES if name in flags])
-
-
-def _cpu(*names: str) -> str:
-    """What Linux says of this machine's first CPU under one of these names; empty where it says nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
+        lines = []
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    return Processor(machine=platform.machine(), features=[name for name in FEATURES if name in flags])
 
 
 def lying(folder: Path) -> Iterable[Prediction]:
