@@ -216,7 +216,9 @@ def _calls(cell: Shown, prediction: Prediction, question: str, *, full: bool) ->
     yield ""
     booked = f"{usage.calls:,} {'call' if usage.calls == 1 else 'calls'}"
     yield f"BOOKED  {booked}, {usage.prompt:,} tokens of prompts, {usage.completion:,} generated"
-    if usage.calls > total:
+    if "own_code" in cell.manifest.identity_parts:
+        yield "  note: the method runs its model itself, so what it asks is on no record"
+    elif usage.calls > total:
         yield f"  note: {usage.calls - total:,} of the calls have no key: no reply came, or no record was in between;"
         yield f"        `{command_of(cell.cell)} --force` runs it again, from the record"
     if told:
