@@ -49,7 +49,7 @@ CHANGES = "oaks_novel_changes"
 TAUGHT, ELSEWHERE = "evowiki_mini", "oaks_babi_mini"
 """What models of the suite `training` are trained on and asked about; and trained on, and asked about the other."""
 STUDIED = "imprint_personal_mini"
-"""What the suite `caches` trains prefixes on, one for each persona."""
+"""What the suite `caches` trains prefixes on, one for each persona, and compresses caches of."""
 FINDS_MORE = 5.0
 """Percent of the questions whose evidence three documents hold and one does not: with fewer, they cannot help."""
 
@@ -291,6 +291,8 @@ def of_caches(run: Run) -> Iterator[Expectation]:
     yield Expectation(f"{STUDIED}: a cartridge above `closed_book`", gain.gain, gain.low > 0)
     left = mean(run.paired(STUDIED, "oracle", "closed_book", held), "gain")
     yield Expectation(f"{STUDIED}: `oracle` above a cartridge", left.gain, left.low > 0)
+    kept = mean(run.paired(STUDIED, "kvzip/ratio2", "kvzip"), "gain")
+    yield Expectation(f"{STUDIED}: `kvzip` that keeps a half not below a sixteenth", kept.gain, kept.high >= 0)
 
 
 SUITES: dict[str, Callable[[Run], Iterator[Expectation]]] = {

@@ -193,6 +193,7 @@ LONGEST = (
     "test_prying",
     "test_hanging",
     "test_damage",
+    "test_kvzip",
     "test_context_cells",
     "test_apptainer",
     "test_apptainer_images",

@@ -21,8 +21,9 @@ PACKAGES = [path.parent.name for path in DOCKERFILES if path.parent.name != "met
 """Folders with a Dockerfile of their own: what images are built on."""
 ENGINES = [*PACKAGES, *EMBEDDERS]
 CATALOG = Catalog(ROOT)
-TRAINING = [method for method in CATALOG.methods if CATALOG.trains(method)]
-OTHERS = [method for method in CATALOG.methods if method not in TRAINING]
+HOLDING = [method for method in CATALOG.methods if CATALOG.method(method).holds_model]
+"""Methods that have their model in their own container."""
+OTHERS = [method for method in CATALOG.methods if method not in HOLDING]
 SHA = "ab" * 32
 
 
@@ -56,7 +57,7 @@ def pinned(*locked: Path | None) -> set[str]:
 
 
 @pytest.mark.parametrize("method", OTHERS)
-def test_no_method_but_one_that_trains_has_an_engine_or_an_embedder_in_its_image(method: str) -> None:
+def test_no_method_but_one_that_holds_its_model_has_an_engine_or_an_embedder_in_its_image(method: str) -> None:
     (below,) = {CATALOG.below(method, model) for model in CATALOG.models}
     held = pinned(*environments.requirement_locks(CATALOG, method, below))
     assert below == "base" and held >= {"msgspec", "numpy"}
@@ -64,8 +65,8 @@ def test_no_method_but_one_that_trains_has_an_engine_or_an_embedder_in_its_image
     assert not [name for name in held if name.startswith(heavy) or "minilm" in name]
 
 
-@pytest.mark.parametrize("method", TRAINING)
-def test_a_method_that_trains_has_what_it_trains_with(method: str) -> None:
+@pytest.mark.parametrize("method", HOLDING)
+def test_a_method_that_holds_its_model_has_what_it_runs_with(method: str) -> None:
     for model, engine in (("tiny", "transformers"), ("qwen3-4b", "vllm-gpu")):
         assert CATALOG.below(method, model) == engine
         held = pinned(*environments.requirement_locks(CATALOG, method, engine))
@@ -104,12 +105,14 @@ def test_packages_of_both_cpu_engines_have_one_version() -> None:
 @pytest.mark.parametrize(
     ("method", "engine"),
     [(method, "base") for method in OTHERS if (ROOT / "methods" / method / "requirements.in").exists()]
-    + [(method, "transformers") for method in TRAINING]
+    + [(method, "transformers") for method in HOLDING]
     + [(None, "embedder-cpu"), (None, "embedder-gpu")],
 )
 def test_a_lock_that_adds_to_others_leaves_out_what_they_have(method: str | None, engine: str) -> None:
     below, adds = environments.requirement_locks(CATALOG, method, engine)
-    assert pinned(adds) and not pinned(adds) & pinned(below)
+    assert adds is not None
+    own = locks.overridden(adds.with_name("requirements.in"))
+    assert own <= pinned(adds) and not (pinned(adds) - own) & pinned(below)
 
 
 @pytest.mark.parametrize("method", ["rag_dense", "rag_hybrid", "rag_rolling_window"])
@@ -278,7 +281,7 @@ def test_a_new_version_in_an_engines_lock_reaches_all_that_is_built_on_it(reposi
     before = tags(repository)
     append(repository / "containers" / "transformers" / "requirements.lock", f"zzz==1 --hash=sha256:{SHA}\n")
     built = {"packages-transformers", "None-transformers", "None-embedder-cpu"}
-    built |= {f"{method}-transformers" for method in TRAINING}
+    built |= {f"{method}-transformers" for method in HOLDING}
     assert changed(before, tags(repository)) == built
 
 

@@ -47,7 +47,9 @@ def rows_of(questions: Sequence[tuple[Mapping[str, str], Sequence[bool]]], **fie
 
 
 def graded(rows: Sequence[Row]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=GRADED_SCHEMA | {k: pl.String for k in rows[0] if k.startswith("slice_")})
+    more = {"slice_": pl.String, "value_": pl.Float64}
+    columns = {k: kind for k in rows[0] for start, kind in more.items() if k.startswith(start)}
+    return pl.DataFrame(rows, schema=GRADED_SCHEMA | columns)
 
 
 def scores(rows: Sequence[Row], closed: Sequence[Row] = ()) -> dict[tuple[str, str], float]:
@@ -189,6 +191,16 @@ def test_compression_is_the_corpus_over_what_the_closed_book_does_not_need() -> 
     assert found["all", "context_tokens"] == pytest.approx(440)
     assert found["imp_rel", "context_tokens"] == pytest.approx(240)
     assert found["all", "generation_tokens"] == 7
+
+
+def test_of_a_compressed_cache_the_context_is_what_is_kept_of_it() -> None:
+    questions = [({"family": "dir_acq"}, [True] * 8)] * 2
+    mine = rows_of(questions, prompt_tokens=8_040, arrived_tokens=8_000)
+    for row in mine:
+        row["value_kept_share"] = 1 / 16
+    found = scores(mine, rows_of(questions, prompt_tokens=40))
+    assert found["all", "compression_ratio"] == pytest.approx(16)
+    assert found["all", "context_tokens"] == 8_040, "the prompt is read whole"
 
 
 @pytest.mark.parametrize("prompt", [40, 39, 0])

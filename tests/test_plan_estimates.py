@@ -36,9 +36,9 @@ __all__ = ["root"]
 # ---------------------------------------------------------------- estimates
 
 
-def planned(root: Path, model: str, found: Tally, **assumptions: Any) -> Plan:
+def planned(root: Path, model: str, found: Tally, method: str = "closed_book", **assumptions: Any) -> Plan:
     """A plan over one cell with these counts."""
-    which = cell("closed_book", model)
+    which = cell(method, model)
     catalog = suite(root, "estimate", which)
     told = read_yaml(root / "config" / "gpus.yaml", Assumptions)
     told = msgspec.structs.replace(told, **assumptions)
@@ -57,6 +57,11 @@ def test_gpu_hours_are_the_roofline(root: Path) -> None:
     decode = (2e4 / 10 * 10e9 + 2 * 10 * 2 * 64 * 2 * 2e8) / (2 * 3350e9 * 0.25)
     start = 100 + 10e9 / 2e9
     assert plan.jobs[0].plan.gpu_hours == pytest.approx(2 * (prefill + decode + start) / 3600)
+    # An engine of a method's own answers one after the other, and reads a new context as often as its card says.
+    (own,) = planned(root, "dense", TALLY, "kvzip", **share).jobs
+    alone = (2e4 * 10e9 + 2 * 10 * 2 * 64 * 2 * 2e8) / (2 * 3350e9 * 0.25)
+    assert own.plan.gpu_hours == pytest.approx(2 * (2 * prefill + alone + start) / 3600)
+    assert own.plan.computed_tokens == plan.jobs[0].plan.computed_tokens
 
 
 def test_the_transformers_engine_decodes_few_sequences_at_a_time_and_long_ones_alone(root: Path) -> None:

@@ -171,6 +171,8 @@ def mean_tokens(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
 
 GENERATED = tuple(f"generation_tokens_{part}" for part in ("whisker_low", "p25", "p50", "p75", "whisker_high"))
 """What a box of Figure 12 is made of, from its lower to its upper whisker."""
+KEPT = "value_kept_share"
+"""What `kvzip` says it has kept of the keys and values of a prompt."""
 REACH = 1.5
 """How far whiskers reach at most, in lengths of their box (Figure 12)."""
 
@@ -191,10 +193,11 @@ def spread(graded: pl.DataFrame) -> dict[str, float]:
 
 def compressed(joined: pl.DataFrame) -> pl.DataFrame:
     """Tokens of the corpus that a probe is asked about, and of that in its prompt: those that the closed book, which
-    is asked the same in the same words, does not need."""
+    is asked the same in the same words, does not need; of a compressed cache, the share of them that is kept."""
     answered = joined.filter(~pl.col("failed"), ~pl.col("second_failed"))
+    kept = pl.col(KEPT).fill_null(1.0) if KEPT in joined.columns else 1.0
     return answered.select(
-        "question_id", corpus="arrived_tokens", shown=pl.col("prompt_tokens") - pl.col("second_prompt_tokens")
+        "question_id", corpus="arrived_tokens", shown=(pl.col("prompt_tokens") - pl.col("second_prompt_tokens")) * kept
     )
 
 

@@ -32,7 +32,8 @@ class Batch:
 def batches(catalog: Catalog, cells: Iterable[Cell]) -> list[Batch]:
     """The batches of some cells: each cell in exactly one.
 
-    Their names hold the model, the image that serves it and a number, and are those of folders and rules.
+    Their names hold the model, what serves it (an image, or the method itself) and a number, and are those of folders
+    and rules.
     """
     groups: dict[str, dict[Cell, None]] = {}
     for cell in cells:
@@ -52,7 +53,7 @@ def _chunks(cells: Sequence[Cell], size: int) -> list[tuple[Cell, ...]]:
 def _group(catalog: Catalog, cell: Cell) -> str:
     """What cells must have in common to share a job: the weights, the engine and its threads; and whether they ask for
     GPUs that their model does not, so that no cell holds one which is there for the embedder of another."""
-    engine = catalog.engine(cell.model) or "base"
+    engine = cell.method if catalog.method(cell.method).holds_model else catalog.engine(cell.model) or "base"
     name = f"{cell.model}.{engine}.{identity.resources(catalog, cell.method, cell.model).cpus}cpu"
     gpus = gpus_of(catalog, cell)
     if cell.model != "none" and gpus > catalog.spec(cell.model).gpus:

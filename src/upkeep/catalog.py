@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Record)
 CONTROLS = ("null", "gold")
 EMBEDDERS = {"embedder-cpu": "transformers", "embedder-gpu": "vllm-gpu"}
 """The images of embedders, and the engines whose packages they add theirs to."""
-BESIDE_CODE = frozenset({"README.md", "method.yaml", "requirements.in", "requirements.lock"})
+BESIDE_CODE = frozenset({"README.md", "method.yaml", "requirements.in", "overrides.in", "requirements.lock"})
 """What a method's folder holds beside its code."""
 
 
@@ -232,7 +232,8 @@ class Catalog:
             method_cards.check_none(cell)
             return
         self.check_variant(cell.method, cell.variant)
-        method_cards.check_measured(cell, card, self.spec)
+        below = [self.method(one.method) for one in self.trainings_of(cell)]
+        method_cards.check_weights(cell, card, below, self.spec)
         trained = TrainedModel.parse(cell.model)
         if trained is None:
             method_cards.check_reader(cell, self.model)
@@ -315,18 +316,18 @@ class Catalog:
 
     def _models(self, choice: CellChoice, method: MethodCard) -> Iterable[str]:
         """The models of a choice; where one takes their place, that one, trained as they are. What is behind an
-        endpoint is not trained, and no probabilities of it are measured."""
+        endpoint is not trained, gives no method its weights, and no probabilities of it are measured."""
         if self.config.model is None:
             return choice.models
         trainings = dict.fromkeys(model.partition("+")[1:] for model in choice.models)
         if self.spec(self.config.model).source == "endpoint":
-            return [] if method.measures else [self.config.model for training in trainings if not any(training)]
+            return [self.config.model for one in trainings if not (any(one) or method.measures or method.holds_model)]
         return [self.config.model + "".join(training) for training in trainings]
 
     def below(self, method: str, model: str) -> str:
         """What a method's image is built on, a folder of `containers/`: the slim base, without any engine; of a method
-        that trains, which has its model in its own container, the engine that it trains with."""
-        if model == "none" or not self.trains(method):
+        that holds its model, what its model runs with."""
+        if model == "none" or not self.method(method).holds_model:
             return "base"
         return "vllm-gpu" if self.spec(model).gpus else "transformers"
 
@@ -359,14 +360,13 @@ class Catalog:
         return {name: v for name, v in self.method(job.method).variants[job.variant].items() if name not in CHOSEN}
 
     def asked(self, job: Job) -> dict[Role, str]:
-        """The models that a job asks, by role; none for a training that asks none, which has its model in its own
-        container.
+        """The models that a job asks, by role: not the one in its own container, but for a training that asks it first.
 
         A variant chooses its writer, which is the reader where it does not, and its embedder, which is the method's
         where it does not (`embedder_of`).
         """
         card = self.method(job.method)
-        if not card.model or (isinstance(job, Training) and not card.asks):
+        if not card.model or (card.holds_model and not card.asks):
             return {}
         roles: dict[Role, str] = {"reader": job.model}
         if (writer := card.variants[job.variant].get("writer", job.model)) != job.model:

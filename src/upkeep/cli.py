@@ -268,7 +268,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     image = command("image", jobs.image, "build the image of a method or an engine, or lock requirements")
     image.add_argument("what", choices=["build", "lock"])
     image.add_argument("name", nargs="?", help="a method, or a folder of containers/")
-    image.add_argument("--engine", help="of a method that trains: transformers (default) or vllm-gpu")
+    image.add_argument("--engine", help="of a method that holds its model: transformers (default) or vllm-gpu")
 
     model = command("model", jobs.model, "fetch, make or find a model's weights; or train one by a method")
     model.add_argument("what", choices=["fetch", "train"])

@@ -135,6 +135,8 @@ METHOD: Fields = {
     "per_question": "content",
     "max_calls": "content",
     "model": "content",
+    "engine": "content",
+    "passes": "out",
     "embedder": "content",
     "embedder_gpu": "content",
     "sees": "in",

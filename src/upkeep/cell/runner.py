@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 
+from upkeep.cell import own
 from upkeep.cell.endpoint import Endpoint, EndpointHandle
 from upkeep.cell.interface import LLM, Answer, Seen
 from upkeep.cell.loading import Load, make_method, reach_embedder, reach_engine, reach_writer
@@ -324,7 +325,7 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO, load: Load = rea
         train(cell, method, partial(_ask, cell, load))
         write_usage(output / "usage.json", Usage())
         return
-    engine, writer = load(cell), reach_writer(cell)
+    engine, writer = own.start(cell, method) if cell.engine.name == "own" else load(cell), reach_writer(cell)
     write_environment(cell, engine, output / "engine.json")
     task = AnswerTask(cell, method, engine, output, writer)
     with lockstep(_Models([one for one in (engine, writer) if one is not None])) as loop:

@@ -77,13 +77,12 @@ def prepare(catalog: Catalog, job: Job) -> None:
     for it. What is there, of whatever, is left to the job to look at."""
     from upkeep.execution.fetch import fetch
     from upkeep.execution.supervise import run_cell
-    from upkeep.jobs import Cell
     from upkeep.layout import Layout
     from upkeep.machine.gpus import require_gpus
+    from upkeep.needs import models_of
 
     layout = Layout(catalog.results)
-    asked = list(catalog.asked(job).values())
-    models = asked if isinstance(job, Cell) or job.model == "none" else [job.model, *asked]
+    models = models_of(catalog, job)
     for model in models:  # before anything is built or downloaded for a model that cannot run here
         if catalog.made_by(model, job.dataset) is None and not layout.weights_record(model).exists():
             require_gpus(catalog.spec(model).gpus, f"the model {model!r}")
@@ -164,7 +163,7 @@ def image(arguments: argparse.Namespace) -> int:
     if (catalog.root / "containers" / name / "requirements.in").exists():
         image = None, name
     else:
-        image = name, arguments.engine or ("transformers" if catalog.trains(name) else "base")
+        image = name, arguments.engine or ("transformers" if catalog.method(name).holds_model else "base")
     print(detect(catalog).prepare(*image).describe())
     return 0
 

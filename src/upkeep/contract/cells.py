@@ -16,7 +16,8 @@ Role = Literal["reader", "writer", "embedder"]
 class EngineSettings(Record, frozen=True, kw_only=True):
     """How the engine of a cell is started."""
 
-    name: Literal["transformers", "vllm", "endpoint", "none"]
+    name: Literal["transformers", "vllm", "endpoint", "own", "none"]
+    """`own`: the method's (`engine: own` in its card)."""
     threads: Positive = 1
     max_in_flight: Positive = 256
     """Probes that are answered at the same time."""

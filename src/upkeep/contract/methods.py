@@ -41,6 +41,10 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Model calls through the door that one probe in one trial, or one stream at one position, may make."""
     model: bool = True
     """Whether it talks to a model."""
+    engine: Literal["", "own"] = ""
+    """`own`: it brings what runs its model, whose weights are in its own container (`upkeep.cell.own`)."""
+    passes: Positive = 1
+    """How often an engine of its own computes a prompt that it has not kept, for plans."""
     embedder: str | None = None
     """The embedder, for methods with dense retrieval: a small one, which runs on the CPU as the model does."""
     embedder_gpu: str | None = None
@@ -61,3 +65,8 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Streams that are fed side by side at least, where there are so many: more than one for a method that asks a model
     about documents one after the other, which would keep an engine waiting."""
     resources: Resources = Resources()
+
+    @property
+    def holds_model(self) -> bool:
+        """Whether it has its model in its own container: it trains it, or brings what runs it."""
+        return self.model and (self.trains or self.engine == "own")

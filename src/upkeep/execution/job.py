@@ -12,26 +12,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
 from upkeep import inputs, weights
 from upkeep.catalog import Catalog
-from upkeep.contract import (
-    Attempt,
-    CellDescription,
-    EngineSettings,
-    Environment,
-    Manifest,
-    Record,
-    Resources,
-    Role,
-    Usage,
-)
-from upkeep.contract import (
-    Job as JobRecord,
-)
+from upkeep.contract import Attempt, CellDescription, EngineSettings, Environment, Manifest, Resources, Role, Usage
+from upkeep.contract import Job as JobRecord
 from upkeep.errors import UpkeepError, kind_of, raised_in
 from upkeep.execution import attempts, reports
 from upkeep.execution.collected import Collected
@@ -39,24 +27,23 @@ from upkeep.execution.detection import detect
 from upkeep.execution.handle import Handle
 from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Prepared
-from upkeep.execution.share import SharedEngines, Wanted, adapters_in
+from upkeep.execution.share import SharedEngines, Wanted, adapters_in, inputs_of
 from upkeep.execution.status import Reporter
 from upkeep.execution.watch import Failed, Limits, Watch
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.files import digest, locked, remove, storing
 from upkeep.gateway.endpoints.terms import endpoint_version, require_endpoint
 from upkeep.gateway.engines import embedder_resources, served_parts
-from upkeep.gateway.record import Asking
+from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.identity import describe, engine_settings, identity, resources
 from upkeep.jobs import Job
 from upkeep.layout import Layout
 from upkeep.machine import slurm
 from upkeep.machine.checkout import checkout
 from upkeep.machine.clock import now
+from upkeep.machine.gpus import require_gpus
 from upkeep.machine.lifeline import patience_s, stoppable
 from upkeep.published import folder_of, require_fresh, standing
-
-R = TypeVar("R", bound=Record)
 
 Kind = Literal["cells", "trained"]
 
@@ -67,8 +54,6 @@ RETRIES = 2
 MINUTE_S = 60.0
 SOCKETS: dict[Role, str] = {"reader": "engine", "writer": "writer", "embedder": "embedder"}
 """What the folders with the sockets of models are among a container's inputs."""
-TOLD = 20
-"""Answers that differ from those before, of a cell, which are named."""
 
 
 class Runtime(Protocol):
@@ -186,6 +171,11 @@ class SupervisedJob(ABC):
     # ------------------------------------------------------------ attempts
 
     def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
+        if self.card.holds_model:
+            if self.ask == "nothing":  # what its own container computes is not recorded
+                raise NotRecorded(self.job.model, self.job)
+            self.gpus = self.catalog.spec(self.job.model).gpus
+            require_gpus(self.gpus, f"the model {self.job.model!r}")
         self.state = attempts.resume(self.work, self.identity, force=force, accepted=self._accepted)
         self.runtime, self.limits = runtime, limits
         for model in self.catalog.asked(self.job).values():
@@ -221,7 +211,10 @@ class SupervisedJob(ABC):
 
     @contextlib.contextmanager
     def _models(self, shared: SharedEngines, member: str = "") -> Iterator[None]:
-        """The ways to the job's models, among what its container is given."""
+        """The ways to the job's models, and the weights of the one that it holds, among what its container is given."""
+        if self.card.holds_model:
+            held = weights.find(self.catalog, self.job.model, self.job.dataset, member)[1]
+            self.inputs |= inputs_of(held.path, held.adapters)
         with contextlib.ExitStack() as stack:
             self.ways = {
                 role: self._way(role, name, shared, member) for role, name in self.catalog.asked(self.job).items()

@@ -16,16 +16,14 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Course, Manifest, Record
 from upkeep.errors import UpkeepError
 from upkeep.execution import publish, reports
-from upkeep.execution.job import DOCUMENTS, PAIRS, Runtime, SupervisedJob
-from upkeep.execution.share import SharedEngines, inputs_of
+from upkeep.execution.job import DOCUMENTS, PAIRS, SupervisedJob
+from upkeep.execution.share import SharedEngines
 from upkeep.execution.trained_on import Member, members
-from upkeep.execution.watch import Failed, Limits, kind_of_status
+from upkeep.execution.watch import Failed, kind_of_status
 from upkeep.files import remove, write_atomically
-from upkeep.gateway.record import Asking, NotRecorded
+from upkeep.gateway.record import Asking
 from upkeep.jobs import Training
-from upkeep.machine.gpus import require_gpus
 from upkeep.method_cards import supervision_of
-from upkeep.weights import find
 
 CHECKPOINTS = "checkpoints"
 """Of a container's output: what the next one goes on from."""
@@ -52,17 +50,7 @@ class TrainingJob(SupervisedJob):
         return [self.work / "reached"]
 
     def _check_own_inputs(self) -> None:
-        if self.card.model:
-            self.gpus = self.catalog.spec(self.job.model).gpus
-            require_gpus(self.gpus, f"the model {self.job.model!r}")
-            found = find(self.catalog, self.job.model, self.job.dataset)[1]
-            self.inputs |= inputs_of(found.path, found.adapters)
         self.members = members(self.catalog, self.job)
-
-    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
-        if self.ask == "nothing":  # what a training computes itself is not recorded
-            raise NotRecorded(self.job.model, self.job)
-        return super()._produce(force, runtime, limits, retries)
 
     def _made(self, retries: int) -> Manifest:
         with self._engines() as shared, self._models(shared):

@@ -97,12 +97,14 @@ def host_parts(catalog: Catalog, model: str) -> dict[str, str]:
 
 def reader_parts(catalog: Catalog, cell: Cell) -> list[dict[str, str]]:
     """What determines the replies of a cell's model, by name, for each member of it where it is a set; none where no
-    engine of the suite's serves it.
+    engine of the suite's serves it, but the method's own or an endpoint.
 
     Raises:
         Missing: its weights are not here.
     """
-    return all_parts(catalog, cell, "reader", cell.model) if catalog.engine(cell.model) is not None else []
+    if "reader" not in catalog.asked(cell) or catalog.engine(cell.model) is None:
+        return []
+    return all_parts(catalog, cell, "reader", cell.model)
 
 
 def all_parts(catalog: Catalog, job: Job, role: Role, model: str) -> list[dict[str, str]]:

@@ -26,6 +26,8 @@ PYTHON = "3.11"
 """The Python of every image and environment, for which the locks are resolved."""
 GLIBC_MINOR = 31
 """Wheels may ask for glibc 2.31 (2020) at most."""
+BESIDE = ("excludes.in", "overrides.in")
+"""What may lie beside a `requirements.in`: packages that are left out, and versions that rule."""
 AS_OF = "2026-11-12"
 """Locks are resolved as of this day, so resolving again gives the same. Moving it raises versions."""
 
@@ -117,14 +119,21 @@ def _constraints(source: Path) -> list[Path]:
     return [source.parent / name for name in re.findall(r"^-c\s+(\S+)", source.read_text(), re.M)]
 
 
+def overridden(source: Path) -> set[str]:
+    """The packages that `overrides.in` beside a `requirements.in` names."""
+    overrides = source.with_name("overrides.in")
+    return set(re.findall(r"^[a-z0-9-]+", overrides.read_text(), re.M)) if overrides.exists() else set()
+
+
 def resolve(folder: Path) -> list[Path]:
     """Write the lock of a folder's `requirements.in`; returns the files written.
 
     `-c FILE` lines constrain to other images' locks. Where a folder has no Dockerfile (methods, embedders), these
-    are what it may be built on: what all of them have at the same version is left out of its lock. A pin to a local
-    build (`torch==2.13.0+cpu`) is locked as the plain version with the local build's hashes; the registry's own build
-    and what that needs are locked in `requirements.registry.lock`, for machines that know no index with the local
-    build.
+    are what it may be built on: what all of them have at the same version is left out of its lock. What `overrides.in`
+    names has the version that is said there, whatever these locks or other packages say, and lies over theirs. A pin
+    to a local build (`torch==2.13.0+cpu`) is locked as the plain version with the local build's hashes; the registry's
+    own build and what that needs are locked in `requirements.registry.lock`, for machines that know no index with the
+    local build.
 
     Raises:
         UpkeepError: uv is missing, or finds no solution.
@@ -138,12 +147,12 @@ def resolve(folder: Path) -> list[Path]:
 def _resolve(source: Path) -> Iterator[Path]:
     engines = _constraints(source)
     adds = not (source.parent / "Dockerfile").exists()
-    excludes = source.parent / "excludes.in"
-    inputs = [source, *([excludes] if excludes.exists() else [])]
+    beside = [path for name in BESIDE if (path := source.with_name(name)).exists()]
+    inputs = [source, *beside]
     header = "# Made by `upkeep image lock`. Do not edit.\n" + "".join(
         f"# from {path.name} sha256:{hash_file(path)}\n" for path in inputs
     )
-    options = ["--excludes", str(excludes)] if excludes.exists() else []
+    options = [word for path in beside for word in (f"--{path.stem}", str(path))]
 
     local = {name for lock in [source, *engines] for name in _local_builds(lock)}
     pins = []
@@ -192,14 +201,19 @@ def _compile(source: Path, options: Sequence[str], *, local: bool) -> list[Pin]:
         raise UpkeepError("uv not found", remedy="install it (`pip install uv`); only resolving locks needs it")
     environment = {k: v for k, v in os.environ.items() if local or k not in {"UV_FIND_LINKS", "UV_EXTRA_INDEX_URL"}}
     links = os.environ.get("PIP_FIND_LINKS", "").split() if local else []
+    own = overridden(source)
+    shared = [pin for engine in _constraints(source) for pin in read_lock(engine) if pin.name not in own]
     with Scratch() as folder:
         lock = folder / "requirements.lock"
-        command = [uv, "pip", "compile", source.name, "--generate-hashes", "--only-binary", ":all:", "--no-annotate"]
-        command += ["--no-header", "--no-emit-index-url", "--no-emit-find-links", "--python-version", PYTHON, "--quiet"]
-        command += ["--python-platform", f"x86_64-manylinux_2_{GLIBC_MINOR}", "--output-file", str(lock), *options]
+        (folder / source.name).write_text(re.sub(r"^-c .*", "", source.read_text(), flags=re.M))
+        (folder / "shared.txt").write_text("".join(f"{pin.name}=={pin.version}\n" for pin in shared))
+        command = [uv, "pip", "compile", source.name, "--constraints", "shared.txt", "--generate-hashes"]
+        command += ["--only-binary", ":all:", "--no-annotate", "--no-header", "--no-emit-index-url"]
+        command += ["--no-emit-find-links", "--python-version", PYTHON, "--quiet", "--output-file", str(lock)]
+        command += ["--python-platform", f"x86_64-manylinux_2_{GLIBC_MINOR}", *options]
         command += ["--exclude-newer", AS_OF]
         command += [word for link in links for word in ("--find-links", link)]
-        done = subprocess.run(command, cwd=source.parent, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise UpkeepError("requirements cannot be resolved", where=source, found=done.stderr.strip()[-4000:])
         return read_lock(lock)

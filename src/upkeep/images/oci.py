@@ -135,7 +135,7 @@ def _ensure(plan: ImagePlan, base: str, client: CommandLine) -> ImageRecord:
             size=int(str(known["Size"])),
             base=base,
             base_digest=base.partition("@")[2] or _text((client.inspect(base) or {}).get("Id")),
-            packages=held.packages,
+            packages=plan.imported(held.packages),
             python=held.python,
             seconds=round(time.monotonic() - begin, 1),
         )

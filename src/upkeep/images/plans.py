@@ -9,6 +9,7 @@ that exists is up to date.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.files import digest
 from upkeep.images.environments import code_files, file_hashes, packages_of, packages_sha, requirement_locks
+from upkeep.images.locks import read_lock
 
 EPOCH = 315_532_800
 """Time of every file in an image: 1980-01-01, the first that a zip file can hold."""
@@ -56,6 +58,13 @@ class ImagePlan:
         """The packages that it adds to those of the image below."""
         lock, extras = requirement_locks(self.catalog, self.method, self.engine)
         return extras if self.packages else lock
+
+    def imported(self, found: Mapping[str, str]) -> dict[str, str]:
+        """The version of each package that a program in it gets, of those that are found in it: what it adds lies over
+        what is below."""
+        added = read_lock(self.lock) if self.packages is not None and self.lock is not None else []
+        names = {re.sub(r"[-_.]+", "-", name): name for name in found}
+        return {**found, **{names.get(pin.name, pin.name): pin.version for pin in added}}
 
 
 def image_for(catalog: Catalog, method: str | None, engine: str, base: str | None = None) -> ImagePlan:

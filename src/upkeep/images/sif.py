@@ -96,7 +96,7 @@ def _ensure(plan: ImagePlan, base: Base, client: CommandLine) -> tuple[ImageReco
             size=sum(each.size for each in seals),
             base=base.reference,
             base_digest=base.digest,
-            packages=held.packages,
+            packages=plan.imported(held.packages),
             python=held.python,
             seconds=round(time.monotonic() - begin, 1),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from upkeep import needs
 from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec
 from upkeep.jobs import Cell, Training, untrained
@@ -21,7 +22,7 @@ def trainings(catalog: Catalog, cells: Iterable[Cell]) -> list[Training]:
 
 def models_of(catalog: Catalog, cell: Cell) -> Iterator[str]:
     """The models whose weights or keys a cell needs, of a trained one those that it was trained from."""
-    for model in catalog.asked(cell).values():
+    for model in needs.models_of(catalog, cell):
         yield untrained(model)
 
 

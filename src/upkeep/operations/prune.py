@@ -125,7 +125,7 @@ def _built(catalog: Catalog) -> Iterator[tuple[str | None, str]]:
     for method in catalog.methods:
         yield method, "base"
         with contextlib.suppress(UpkeepError):  # of a card that cannot be read nothing is in use
-            if catalog.trains(method):
+            if catalog.method(method).holds_model:
                 yield from ((method, engine) for engine in ("transformers", "vllm-gpu"))
 
 

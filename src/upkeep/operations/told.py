@@ -302,7 +302,9 @@ def _call(key: str, call: Call) -> ToldCall:
 
 
 def _keyless(cell: Shown, prediction: Prediction) -> Iterator[str]:
-    if (missing := prediction.usage.calls - len(prediction.calls)) > 0:
+    if "own_code" in cell.manifest.identity_parts:
+        yield "the method runs its model itself, so what it asks is on no record"
+    elif (missing := prediction.usage.calls - len(prediction.calls)) > 0:
         again = f"`{command_of(cell.cell)} --force` runs it again, from the record"
         yield f"{missing:,} of the calls have no key: no reply came, or no record was in between; {again}"
 

@@ -87,6 +87,7 @@ def in_words(
     gpus: Collection[str],
     cells_per_job: int,
     dense: bool,
+    own: bool = False,
     trains: bool = False,
 ) -> list[str]:
     """The assumptions that a plan rests on, a sentence each.
@@ -96,6 +97,7 @@ def in_words(
         tallies: of what is asked of them.
         gpus: those that it is made for.
         dense: whether a method retrieves by vectors.
+        own: whether a method has an engine of its own.
         trains: whether a model on GPUs is trained.
     """
     said = [
@@ -119,6 +121,11 @@ def in_words(
             "Dense retrieval ranks by hashed words: which documents it finds differs, how many does not.",
             "Time of embedders is not counted, nor that for which a job holds a GPU for its embedder alone.",
         ]
+    if own:
+        said.append(
+            "Engines of a method's own: loaded for each cell, one answer after the other; what stands before a question"
+            " is kept for the next one, and on GPUs takes as many passes as the method's card says."
+        )
     if any(spec.engine != "transformers" for spec in specs):
         said.append("Reuse: vLLM keeps every prefix of a cell; an endpoint keeps prefixes from 1,024 tokens on.")
     if any(spec.gpus for spec in specs):

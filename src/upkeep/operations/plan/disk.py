@@ -12,6 +12,7 @@ from upkeep.images.records import ImageRecord
 from upkeep.integrity import read_sealed
 from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
+from upkeep.needs import models_of
 from upkeep.operations.needs import weight_bytes
 from upkeep.operations.plan.amounts import Disk
 from upkeep.operations.plan.counts.tally import Tally
@@ -31,9 +32,7 @@ def on_disk(catalog: Catalog, tallies: Mapping[Job, Tally], jobs: Iterable[Job])
     layout, jobs = Layout(catalog.results), list(jobs)
     datasets = dict.fromkeys(job.dataset for job in jobs if isinstance(job, Cell))
     images = dict.fromkeys(image for job in jobs for image in catalog.images(job))
-    models = dict.fromkeys(
-        name for job in jobs for name in catalog.asked(job).values() or [job.model] if name != "none"
-    )
+    models = dict.fromkeys(name for job in jobs for name in models_of(catalog, job))
     answers = [t for job, t in tallies.items() if isinstance(job, Cell)]
     written = [t.records * LINE_BYTES + t.output * CHARACTERS for t in answers if t.unknown is None]
     return [

@@ -92,7 +92,7 @@ class Estimate:
     manifests: Mapping[Job, Manifest]
     """Of the jobs that are complete."""
     speeds: Mapping[str, float]
-    """Model -> tokens a second, where it is known."""
+    """Model -> tokens a second, where it is known; by an engine of a method's own, method/model."""
     judgings: Mapping[tuple[str, str], Tally]
     """(judge, dataset) -> what it is asked."""
     trainings: Trainings
@@ -126,7 +126,10 @@ class Estimate:
         if job.model == "none":
             return JobPlan(job=str(job), kind=kind, model=job.model, plan=NONE, counted="no model", actual=actual)
         found, in_flight = self.tallies[job], describe(self.catalog, job, 1).engine.max_in_flight
-        plan, unknown = self._amounts(job.model, found, in_flight, start)
+        own = self.catalog.method(job.method).engine == "own"
+        if own:  # it is loaded for this cell alone, and answers one after the other
+            in_flight, start = 1, start_s(self.catalog.spec(job.model), 1, 1, self.assumptions)
+        plan, unknown = self._amounts(job.model, found, in_flight, start, job.method if own else None)
         if found.unknown is not None:
             return JobPlan(
                 job=str(job), kind=kind, model=job.model, plan=plan, counted="", unknown=unknown, actual=actual
@@ -150,8 +153,14 @@ class Estimate:
             job=f"{judge} on {dataset}", kind="judging", model=judge, plan=plan, counted=counted, unknown=unknown
         )
 
-    def _amounts(self, model: str, found: Tally, in_flight: int, start: float) -> tuple[Amounts, list[str]]:
-        """What a model's requests take, and what of it is not known."""
+    def _amounts(
+        self, model: str, found: Tally, in_flight: int, start: float, own: str | None = None
+    ) -> tuple[Amounts, list[str]]:
+        """What a model's requests take, and what of it is not known.
+
+        Args:
+            own: the method that runs the model with an engine of its own.
+        """
         spec, unknown = self.catalog.spec(model), list[str]()
         if found.unknown is not None:
             concerned = [*TOKENS, *_spent(spec)]
@@ -168,14 +177,18 @@ class Estimate:
             plan = msgspec.structs.replace(plan, usd=money[0], usd_at_most=money[1])
         elif spec.gpus:
             card, gpu = self.catalog.model_card(model), self._gpu_of(spec)
-            hours, why = gpu_hours(spec, card, found, gpu, in_flight, start, self.assumptions)
+            passes = self.catalog.method(own).passes if own else 1
+            worked = msgspec.structs.replace(found, computed=passes * found.computed, attended=passes * found.attended)
+            hours, why = gpu_hours(spec, card, worked, gpu, in_flight, start, self.assumptions)
             plan = msgspec.structs.replace(plan, gpu_hours=hours)
             unknown += [f"GPU-hours: {why}"] * (hours is None)
         else:
-            speed = self.speeds.get(model)
+            speed = self.speeds.get(f"{own}/{model}" if own else model)
             hours = (found.computed + found.output) / speed / 3600 if speed else None
             plan = msgspec.structs.replace(plan, cpu_hours=hours)
-            unknown += ["CPU-hours: no cell of this model has been run here yet"] * (hours is None)
+            unknown += [f"CPU-hours: no cell of this model{' by this method' if own else ''} has been run here yet"] * (
+                hours is None
+            )
         return plan, unknown
 
     def _training(self, job: Training, actual: Amounts | None) -> JobPlan:
@@ -214,6 +227,7 @@ class Estimate:
             list(dict.fromkeys(self._gpu_of(spec) for spec in specs if spec.gpus)),
             self.catalog.config.cells_per_job,
             any(describe(self.catalog, job, 1).embedder_spec for job in asking),
+            any(self.catalog.method(job.method).engine == "own" for job in asking),
             any(isinstance(job, Training) and self.catalog.spec(job.model).gpus for job in self.jobs),
         )
 

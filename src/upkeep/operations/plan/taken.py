@@ -49,7 +49,8 @@ def worked_s(manifest: Manifest) -> float:
 
 
 def speeds(catalog: Catalog) -> dict[str, float]:
-    """Model -> tokens a second (computed prompt and generated ones), over all its cells that were run here."""
+    """Model -> tokens a second (computed prompt and generated ones), over all its cells that were run here; by an
+    engine of a method's own, method/model."""
     tokens: dict[str, float] = {}
     seconds: dict[str, float] = {}
     for path in (catalog.results / "cells").glob("*/*/*/*/manifest.json"):
@@ -58,6 +59,8 @@ def speeds(catalog: Catalog) -> dict[str, float]:
         except UpkeepError:
             continue  # it is not scored either, and the report says why
         model = path.parent.name
+        if "own_code" in manifest.identity_parts:
+            model = f"{path.parents[2].name}/{model}"
         used = manifest.measured.get("computed_prompt_tokens", 0.0) + manifest.usage.completion
         tokens[model] = tokens.get(model, 0.0) + used
         seconds[model] = seconds.get(model, 0.0) + worked_s(manifest)

@@ -11,6 +11,8 @@ from upkeep.contract import CellDescription
 
 BLOCK = 16
 """Tokens that vLLM shares at a time (`upkeep.serving.vllm_engine.BLOCK`)."""
+QUESTION = 2
+"""Segments of a prompt at its end that a question takes, and what a template puts after it."""
 ENDPOINT_BLOCK = 1024
 """Tokens that an endpoint shares at a time, at least: providers' caches begin at some thousand tokens."""
 
@@ -61,6 +63,25 @@ class Latest:
         self.held = ()
 
 
+class Same:
+    """An engine of a method's own: the latest prompt up to its question, where all before that is the same."""
+
+    def __init__(self) -> None:
+        self.held: Sequence[Segment[int]] = ()
+
+    def reused(self, prompt: TokenPrompt) -> int:
+        n = len(prompt.segments) - QUESTION
+        same = len(self.held) == len(prompt.segments) and shared_segments(self.held, prompt.segments) >= n
+        self.held = prompt.segments
+        return sum(map(len, prompt.segments[:n])) if same and n > 0 else 0
+
+    def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
+        pass
+
+    def forget(self) -> None:
+        self.held = ()
+
+
 class Blocks:
     """vLLM and endpoints: whole blocks of every earlier prompt and answer, for as long as the engine runs.
 
@@ -102,6 +123,8 @@ def reuse(cell: CellDescription) -> Reuse:
     match cell.engine.name:
         case "transformers":
             return Latest()
+        case "own":
+            return Same()
         case "vllm":
             return Blocks(int(cell.engine.options.get("block_size", BLOCK)))
         case _:
