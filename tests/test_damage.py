@@ -1,7 +1,8 @@
 """Damage to any file that a step reads, of any kind: refused by name, or healed, or without effect on a number.
 
-Every file is damaged in every way, each time in a fresh copy of one small repository with a complete suite; then the
-commands are called that read it. None may end in a traceback, take long, or print another number than before.
+Every file is damaged in every other way (with UPKEEP_DAMAGE=all in every one), each time in a fresh copy of one small
+repository with a complete suite; then the commands are called that read it. None may end in a traceback, take long, or
+print another number than before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,7 +228,10 @@ DAMAGES: dict[str, Callable[[Path, str, Path], None]] = {
     "gone": lambda path, *_: path.unlink(),
 }
 REMADE = {"accepted", "accepted sums", "state"}
-COMBINATIONS = [(file, damage) for file in FILES for damage in DAMAGES]
+EVERY = [(file, damage) for file in FILES for damage in DAMAGES]
+COMBINATIONS = EVERY if os.environ.get("UPKEEP_DAMAGE") == "all" else EVERY[::2]
+"""Those that are tried: about half of each file's and of each damage's, as the number of damages is odd, and which half
+alternates from file to file."""
 
 
 class _Header(ctypes.Structure):
@@ -263,12 +268,13 @@ def copy(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 
 def test_there_are_enough_combinations() -> None:
-    assert len(COMBINATIONS) >= 250
-    assert len(COMBINATIONS) == len(FILES) * len(DAMAGES)
+    assert len(EVERY) >= 250 and len(DAMAGES) % 2
+    assert {file for file, _ in COMBINATIONS} == set(FILES)
+    tried = Counter(damage for _, damage in COMBINATIONS)
+    assert all(tried[damage] >= len(FILES) // 2 for damage in DAMAGES)
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("file", "damage"), COMBINATIONS)
 def test_no_damage_changes_a_number(
     copy: Path, repository: Repository, file: str, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

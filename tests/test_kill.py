@@ -1,6 +1,6 @@
 """A cell killed by SIGKILL at any moment and started again ends with the same bytes: none twice, none missing.
 
-UPKEEP_KILLS says at how many moments a cell is killed that asks a model (two by default).
+UPKEEP_KILLS says at how many moments a cell is killed that asks a model (one by default).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CELL = "toy/echo/a/none"
 TRAINING = "toy/trainer/a/none!"
 EVENTS = {CELL: 165, TRAINING: 140}
 """Events of an undisturbed run at least (see `host_fakes.die_at`): the last fifth are those of the publication."""
-KILLS = int(os.environ.get("UPKEEP_KILLS", "2"))
+KILLS = int(os.environ.get("UPKEEP_KILLS", "1"))
 Attempt = Callable[..., bool]
 
 

@@ -96,7 +96,11 @@ def predictions(catalog: Catalog, cell: Cell) -> list[Prediction]:
     return [msgspec.json.decode(line, type=Prediction) for line in content(catalog, cell).splitlines()]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("catalog", "model"),
+    [pytest.param("docker", "tiny", marks=pytest.mark.docker), ("process", "pico")],
+    indirect=["catalog"],
+)
 def test_it_answers_twice_with_the_same_bytes(catalog: Catalog, model: str) -> None:
     one = cell(model=model)
     manifest = run_cell(catalog, one, force=True)

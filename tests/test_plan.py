@@ -109,9 +109,7 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
     }
 
 
-@pytest.mark.parametrize(
-    "which", [cell("long_context"), cell("oracle"), cell("closed_book", dataset="prelude_mini")], ids=str
-)
+@pytest.mark.parametrize("which", [cell("long_context"), cell("closed_book", dataset="prelude_mini")], ids=str)
 def test_counts_are_those_of_a_real_run_where_the_tokenizer_is_the_models(
     root: Path, runtime: LocalRuntime, tmp_path: Path, which: Cell
 ) -> None:

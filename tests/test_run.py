@@ -168,8 +168,6 @@ def test_a_batch_that_fails_keeps_the_cells_that_it_has_published(root: Path) ->
 DAMAGED = {
     "results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl": ("gold",),
     "results/datasets/oaks_babi_mini/gold.parquet": (),
-    "results/scores/controls/scores.parquet": (),
-    "results/images/null.base.json": (),
     "results/plans/cells/oaks_babi_mini/null/default/none": (),
 }
 """File -> the cells that are run again for it."""
