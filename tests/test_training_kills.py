@@ -19,7 +19,9 @@ from upkeep.serving.make_model import tiny_llama
 
 SRC, TESTS = Path(__file__).resolve().parents[1] / "src", Path(__file__).resolve().parent
 KILLS = 4
-"""Of each training; all of them keep and find their checkpoints by the same code."""
+"""Of each training at least; all of them keep and find their checkpoints by the same code."""
+STUCK = 40
+"""Kills after which a training does not get on."""
 WHOLE = {"cpt", "cpt_sft", "sdft"}
 """Methods that are tried with all weights trained, too: one of one stage, one of two, and one that answers itself."""
 
@@ -113,5 +115,5 @@ def test_a_training_that_is_killed_anywhere_ends_with_the_same_weights(
             assert status == -9
             killed += 1
             resumed += any((folder / "model.kept").iterdir())
-            assert killed - before <= 4 * KILLS, f"it does not get on: {list((folder / 'model.kept').iterdir())}"
+            assert killed - before <= STUCK, f"it does not get on: {list((folder / 'model.kept').iterdir())}"
         assert of(folder) == expected
