@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -121,6 +122,8 @@ class Workshop:
     def _umap(self) -> Callable[..., np.ndarray]:
         import umap  # seconds to import
 
+        _keep_compiled()
+
         def reduce(vectors: np.ndarray, neighbours: int, init: str) -> np.ndarray:
             with warnings.catch_warnings():  # of one thread for the sake of the seed, and of points far from all others
                 warnings.simplefilter("ignore", UserWarning)
@@ -175,6 +178,18 @@ class Workshop:
             keep = first < second
             pairs += zip(first[keep].tolist(), second[keep].tolist(), strict=True)
         return pairs
+
+
+def _keep_compiled() -> None:
+    """Have Numba keep what it compiles of UMAP beside its source, as UMAP does not ask for: a quarter of a minute of
+    each process otherwise."""
+    from numba.core.dispatcher import Dispatcher
+
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in ("umap", "pynndescent"):
+            for function in vars(module).values():
+                if isinstance(function, Dispatcher):
+                    function.enable_caching()
 
 
 def centrality(vectors: np.ndarray) -> np.ndarray:
