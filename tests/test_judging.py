@@ -318,7 +318,8 @@ def test_the_command_judges_what_has_been_run_and_says_what_it_lacks(
     suite_commands._tell_judges(Catalog(tmp_path), Catalog(tmp_path).suite("mini"))
     assert "`--judge none` runs the suite without one" in capsys.readouterr().err
     monkeypatch.setenv(VARIABLE, KEY)
-    assert command("judge", "mini") == 0
+    assert command("judge", "mini", "--only", MODEL) == 0, "as the workflow says it"
+    assert (tmp_path / "results/judged" / MODEL / "mini.json").is_file()
     told = capsys.readouterr().out
     assert f"{ECHO}: {PROBES} verdicts, {PROBES} questions to {MODEL}" in told
     probe = pl.read_parquet(tmp_path / "results/datasets/toy/probes.parquet")["probe_id"][0]

@@ -312,7 +312,10 @@ def _parser(root: str) -> argparse.ArgumentParser:
             help="ask so many questions of each dataset; results apart, in no table",
         )
         sampled.add_argument(
-            "--probe", dest="only", metavar="ID", help="ask this probe alone, or this question at all its positions"
+            "--probe",
+            dest="probe_alone",
+            metavar="ID",
+            help="ask this probe alone, or this question at all its positions",
         )
         one.add_argument(
             "--fresh", action="store_true", help="ask the models everything again, and say how many answers differ"

@@ -59,9 +59,9 @@ def chosen_by(arguments: argparse.Namespace) -> dict[str, str]:
         from upkeep.new import card_of
 
         chosen["model"] = card_of(arguments.root.resolve(), model)
-    for name in ("limit", "only"):
+    for name, field in (("limit", "limit"), ("probe_alone", "probe")):
         if (value := getattr(arguments, name, None)) is not None:
-            chosen["probe" if name == "only" else name] = str(value)
+            chosen[field] = str(value)
     if judge := getattr(arguments, "judge", None):
         chosen["judge"] = judge
     return chosen
