@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from suite_fakes import CELLS, GUIDED, PLAIN, called, make
+from suite_fakes import CELLS, GUIDED, PLAIN, called, made, root
 from upkeep.beforehand import remarks
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.jobs import Cell
 
+__all__ = ["made", "root"]
+
 OTHER = """{{label: l, summary: s, papers: [], {more} cells: [
   {{datasets: [toy], methods: [echo/a], models: [m]}}, {{datasets: [toy], methods: [guided/a], models: [none]}}]}}
 """
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The suite `mini` has run, with seed 5 and 2 trials."""
-    root = tmp_path_factory.mktemp("made") / "root"
-    make(root, "text")
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
 
 
 def said(root: Path, suite: str, *cells: str) -> list[str]:

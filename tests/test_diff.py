@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from scipy.stats import ttest_rel
 
-from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make
+from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, made, root
 from upkeep.catalog import Catalog
 from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
@@ -26,17 +26,7 @@ from upkeep.layout import Layout
 from upkeep.operations.diff.comparing import CellDifference, difference
 from upkeep.published import predictions
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made") / "root"
-    make(root, "text")
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
+__all__ = ["made", "root"]
 
 
 def answer(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make, printed
+from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, made, printed, root
 from table_scores import frame, score, table
 from test_explain import Described
 from upkeep.catalog import Catalog
@@ -20,19 +20,7 @@ from upkeep.errors import FEW, UpkeepError
 from upkeep.jobs import Cell
 from upkeep.report.written import to_csv
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import upkeep.report.page  # noqa: F401  # slow to load, which is not to count as a command's time
-
-    root = tmp_path_factory.mktemp("made") / "root"
-    make(root, "text")
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
+__all__ = ["made", "root"]
 
 
 # ---------------------------------------------------------------- whose numbers

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from host_fakes import ScriptedRuntime
-from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make, workflow
+from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, made, root, workflow
 from upkeep.catalog import Catalog
 from upkeep.contract import Sample
 from upkeep.errors import UpkeepError
@@ -22,19 +21,9 @@ from upkeep.operations.validate import validate_path
 from upkeep.published import predictions, standing
 from upkeep.samples import asked
 
+__all__ = ["made", "root"]
+
 PROBES = [(f"q{q}@{t}", f"q{q}") for q in range(40) for t in range(3)]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made") / "root"
-    make(root, "text")
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
 
 
 def sampled(root: Path, **chosen: str) -> Catalog:
