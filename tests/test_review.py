@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -14,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from host_fakes import ScriptedRuntime
-from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make
+from suite_fakes import CELLS, GUIDED, PLAIN, TRAINED, called, make, root
 from test_diff import answer
 from upkeep.catalog import Catalog
 from upkeep.cell import machine
@@ -28,6 +29,8 @@ from upkeep.operations.review import comparing, release
 from upkeep.operations.review.release import Processor
 from upkeep.published import predictions
 
+__all__ = ["root"]
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -36,11 +39,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out: list[str] = []
     assert called(root, "review", "--record", out=out) == (0, "") and f"{len(CELLS)} cells" in out[0]
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
 
 
 def reviewed(root: Path) -> tuple[int, str, str]:
@@ -104,6 +102,15 @@ def test_what_was_changed_fails_and_is_named(root: Path, change: Callable[[Path]
     assert status == 1
     for word in named:
         assert word in said and word.replace("|", "\\|") in page, (word, said)
+
+
+def test_the_release_of_a_clean_clone_names_its_commit_and_no_change(root: Path) -> None:
+    shutil.rmtree(root / "releases")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    for words in (("init", "--quiet"), ("add", "--all"), (*who, "commit", "--quiet", "--message", "all of it")):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    found = release.record(Catalog(root), "mini").checkout
+    assert found is not None and found.changed is False
 
 
 def test_a_line_of_a_method_is_named_also_where_no_answer_is_another(root: Path) -> None:

@@ -52,8 +52,8 @@ def new(arguments: argparse.Namespace) -> int:
 
 def test(arguments: argparse.Namespace) -> int:
     """`./upkeep test`: pytest, with its own options."""
-    # Tests of one file share what they prepare, so a file stays with one worker; the longest files come first. They wait
-    # for other processes a sixth of their time, so there is one worker more than cores.
+    # Tests of one file share what they prepare, so a file stays with one worker; the longest files come first. They
+    # wait for other processes a sixth of their time, so there is one worker more than cores.
     rest = arguments.rest or ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
     code = subprocess.run([sys.executable, "-m", "pytest", *rest], cwd=arguments.root, check=False).returncode
     if code == NO_TESTS and "-k" in rest[:-1]:

@@ -106,6 +106,7 @@ def record(catalog: Catalog, suite: str) -> Release:
     Raises:
         UpkeepError: a cell of it does not count, or nothing tells two of its scores apart.
     """
+    at = checkout(catalog.root)  # before a file of the release is there, which git would call a change
     scores = scores_now(catalog, suite)
     found = {str(cell): (cell, one.manifest) for cell, one in scores.basis.cells.items() if one.manifest is not None}
     if lacking := [str(cell) for cell in scores.basis.cells if str(cell) not in found] + scores.unscored:
@@ -129,7 +130,7 @@ def record(catalog: Catalog, suite: str) -> Release:
     release = Release(
         suite=suite,
         upkeep=__version__,
-        checkout=checkout(catalog.root),
+        checkout=at,
         cells=cells,
         files={name: fingerprint(folder / name) for name in (SCORES, ANSWERS)},
     )
