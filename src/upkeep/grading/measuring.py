@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -45,6 +45,8 @@ ANSWERED = (
 """How a question can be answered, in columns of verdicts."""
 SOME = 1000
 """Questions of which one more changes nothing that is seen."""
+PLACE = 6
+"""Digits of a subset's place among others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,11 @@ def numbers(family: Family, graded: pl.DataFrame, retrieved: int) -> dict[tuple[
     sums = counts.group_by(KEYS).agg(pl.col("hits", "total").sum())
     found = {(subset, metric, at): hits / total if total else np.nan for subset, metric, at, hits, total in sums.rows()}
     for one in family.resampled:
-        for subset, members in _subsets(graded, one.subset) if one.second is None and _has_values(one, graded) else ():
-            names, parts = _parts(family, one, members)
+        if one.second is not None or not _has_values(one, graded):
+            continue
+        subsets = list(_subsets(graded, one.subset))
+        names, apart = _parts(family, one, _together(subsets), len(subsets))
+        for (subset, _), parts in zip(subsets, apart, strict=True):
             with told("a metric fails", family.where, one.value):
                 values = resampled(names, parts.drop("question_id").to_numpy().sum(axis=0, keepdims=True), one.value)
             found |= {(subset, metric, None): float(value[0]) for metric, value in values.items()}
@@ -224,9 +229,11 @@ def _called(family: Family, function: Callable[..., object], schema: Mapping[str
 def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: Draws) -> tuple[pl.DataFrame, Floats]:
     """Scores (SCORED) that are no ratios of counts, and their values on each resample."""
     rows, values = [], []
-    for subset, members in _subsets(graded, wanted.subset):
-        names, parts = _parts(family, wanted, members)
-        unseen, fewest = _unseen(family, wanted, members, parts)
+    subsets = list(_subsets(graded, wanted.subset))
+    together = _together(subsets)
+    names, apart = _parts(family, wanted, together, len(subsets))
+    others = _unseen(family, wanted, together, apart)
+    for (subset, members), parts, (unseen, fewest) in zip(subsets, apart, others, strict=True):
         with told("a metric fails", family.where, wanted.value):
             numbers = parts.drop("question_id").to_numpy()
             questions = parts["question_id"].to_list()
@@ -244,24 +251,28 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
 
 
-def _unseen(family: Family, wanted: Resampled, members: pl.DataFrame, parts: pl.DataFrame) -> tuple[Floats, int]:
-    """What a question may add that was not asked (`resampling`), and how many it takes to say anything of others.
+def _unseen(
+    family: Family, wanted: Resampled, together: pl.DataFrame, apart: Sequence[pl.DataFrame]
+) -> Iterator[tuple[Floats, int]]:
+    """For each subset, what a question may add that was not asked (`resampling`), and how many it takes to say anything
+    of others.
 
     It is one of those that were asked, SOME of them at most, and answered rightly, as before, or otherwise, in either
     cell. Where none of that is another sum, the metric goes by what was measured: the questions themselves, twice.
     """
-    kinds = [parts.head(SOME)]
+    found = [apart]
     for answered in product(ANSWERED, repeat=1 if wanted.second is None else 2):
-        otherwise = members
+        otherwise = together
         for cell, columns in zip(CELLS, answered, strict=False):
             given = {f"{cell}{name}": pl.lit(value) for name, value in columns.items()}
             given[f"{cell}canonical"] = pl.col(f"{cell}canonical").fill_null("")
-            otherwise = otherwise.with_columns(**{name: given[name] for name in given if name in members.columns})
-        kinds.append(_parts(family, wanted, otherwise)[1].head(SOME))
-    together = pl.concat(kinds, how="diagonal").select(parts.columns[1:]).fill_null(0).to_numpy()
-    if all(kind.equals(kinds[0]) for kind in kinds):
-        return 2 * together, FEWEST_MEASURED
-    return together, FEWEST
+            otherwise = otherwise.with_columns(**{name: given[name] for name in given if name in together.columns})
+        found.append(_parts(family, wanted, otherwise, len(apart))[1])
+    for of_subset in zip(*found, strict=True):
+        kinds = [parts.head(SOME) for parts in of_subset]
+        rows = pl.concat(kinds, how="diagonal").select(kinds[0].columns[1:]).fill_null(0).to_numpy()
+        as_measured = all(kind.equals(kinds[0]) for kind in kinds)
+        yield (2 * rows, FEWEST_MEASURED) if as_measured else (rows, FEWEST)
 
 
 def _described(family: Family, wanted: Described, graded: pl.DataFrame) -> pl.DataFrame:
@@ -287,13 +298,27 @@ def _refuse_unnamed(family: Family, named: Collection[str], found: Collection[st
         )
 
 
-def _parts(family: Family, wanted: Resampled, members: pl.DataFrame) -> tuple[list[str], pl.DataFrame]:
-    """What a metric sums up: the columns' names, and the sums of each question."""
+def _together(subsets: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    """The verdicts of all subsets, their questions named by the place of their subset as well: what a metric sums up by
+    question it sums up for all of them at once."""
+    named = (pl.format(f"{place:0{PLACE}} {{}}", "question_id") for place in range(len(subsets)))
+    return pl.concat([rows.with_columns(question_id=name) for (_, rows), name in zip(subsets, named, strict=True)])
+
+
+def _parts(
+    family: Family, wanted: Resampled, together: pl.DataFrame, count: int
+) -> tuple[list[str], list[pl.DataFrame]]:
+    """What a metric sums up in so many subsets (`_together`): the columns' names, and for each subset the sums of each
+    question, in order of their ids."""
     with told("a metric fails", family.where, wanted.sums):
-        given = wanted.sums(members)
+        given = wanted.sums(together)
     names = [name for name in getattr(given, "columns", ()) if name != "question_id"]
     schema = {"question_id": pl.String} | dict.fromkeys(names, pl.Float64)
-    return names, checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
+    sums = checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
+    place, name = pl.col("question_id").str.head(PLACE), pl.col("question_id").str.slice(PLACE + 1)
+    placed = sums.with_columns(place=place.cast(pl.Int64), question_id=name)
+    found = placed.partition_by("place", as_dict=True, include_key=False)
+    return names, [found.get((number,), sums.clear()) for number in range(count)]
 
 
 def _of_itself(graded: pl.DataFrame, subset: str | None) -> pl.DataFrame:
