@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from host_fakes import ScriptedRuntime
-from suite_fakes import PLAIN, TRAINED, called, make
+from suite_fakes import PLAIN, TRAINED, called, make, root
 from test_diff import answer
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
@@ -17,6 +17,8 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.operations.explain import explain
 from upkeep.operations.part import chosen, listed
+
+__all__ = ["root"]
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +35,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer(root, PLAIN, lambda probe, trial: probe.startswith("a"))
     assert called(root, "report")[0] == 0
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
 
 
 def test_a_place_is_told_with_the_number_of_the_table_and_the_cell_behind_it(root: Path) -> None:

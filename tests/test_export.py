@@ -11,13 +11,15 @@ import polars as pl
 import pytest
 import yaml
 
-from suite_fakes import CELLS, GUIDED, PLAIN, called, make, numbers
+from suite_fakes import CELLS, GUIDED, PLAIN, called, make, numbers, root
 from test_diff import answer
 from upkeep.catalog import Catalog
 from upkeep.files import hash_file
 from upkeep.jobs import Cell
 from upkeep.operations.export.rows import PREDICTIONS
 from upkeep.published import predictions
+
+__all__ = ["root"]
 
 HOSTILE = 'a "quoted", comma\nnew line; =1+1 \x00 \u00fc\U0001f600'
 
@@ -28,11 +30,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make(root, "text")
     answer(root, PLAIN, lambda probe, trial: probe.startswith("a0"), said=HOSTILE)
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root", symlinks=True))
 
 
 def exported(root: Path, form: str) -> Path:

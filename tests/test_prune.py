@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suite_fakes import CELLS, GUIDED, PLAIN, called, make
+from suite_fakes import CELLS, GUIDED, PLAIN, called, made
 from upkeep.catalog import Catalog
 from upkeep.files import digest
 from upkeep.images.environments import code_files, file_hashes
@@ -18,14 +18,9 @@ from upkeep.layout import Layout
 from upkeep.operations import prune
 from upkeep.operations.prune import Item
 
+__all__ = ["made"]
+
 LOCK = "numpy==2.4.6 --hash=sha256:" + "a" * 64 + "\n"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made") / "root"
-    make(root, "text")
-    return root
 
 
 @pytest.fixture

@@ -115,8 +115,9 @@ class Resampled:
 
     metrics: Sequence[str]
     sums: Callable[[pl.DataFrame], pl.DataFrame]
-    """GRADED_SCHEMA, of all questions or of a slice -> `question_id` and columns of numbers; of the rows of a question
-    the sum counts."""
+    """GRADED_SCHEMA -> `question_id` and columns of numbers; of the rows of a question the sum counts. It is given all
+    questions and each slice at once, where a question has an id for each of these: what it says of a question has to
+    follow from the rows of that id alone."""
     value: Value
     """The sums over all questions of each column -> each of `metrics`, NaN where it is not defined. It is given arrays,
     with a place for each resample."""
