@@ -94,9 +94,10 @@ ALL = [str(cell) for cell in CELLS]
     ("change", "graded_anew", "scored_anew"),
     [
         pytest.param(lambda _: None, [], [], id="nothing"),
-        pytest.param(code("reading", "\nMENDED = 1\n"), ALL, ALL, id="how an answer is read"),
+        pytest.param(code("reading", "\nMENDED = 1\n"), ALL, [], id="how an answer is read, to the same end"),
+        pytest.param(code("markers", "\nMENDED = 1\n"), ALL, [], id="where an answer begins, to the same end"),
         pytest.param(code("matching", "\nMENDED = 1\n"), ALL, ALL, id="when it is right"),
-        pytest.param(code("reading", "\n# a word\n"), [], ALL, id="a comment where answers are read"),
+        pytest.param(code("reading", "\n# a word\n"), [], [], id="a comment where answers are read"),
         pytest.param(code("metrics", "\nMENDED = 1\n"), [], ALL, id="what metrics share"),
         pytest.param(
             lambda c: edit(c, "papers/oaks/metrics.py", lambda t: t + "\nMENDED = 1\n"), [], OF_FIRST, id="a metric"
@@ -137,6 +138,24 @@ def test_a_change_grades_and_scores_what_it_touches_and_nothing_else(
     assert sorted(counted.graded) == sorted(graded_anew)
     assert sorted(counted.scored) == sorted(scored_anew)
     assert scores.read_scores(Catalog(done.root), "s").table.equals(again.table)
+
+
+def test_a_mended_reader_scores_the_cells_whose_answers_it_reads_otherwise(
+    done: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cell(done.results / "cells" / ALL[1], answered("q", "yy"), cell=CELLS[1])
+    score_suite(Catalog(done.root), "s")
+    code("reading", "\nMENDED = 1\n")(done)
+    read = graded.read_answer
+    monkeypatch.setattr(graded, "read_answer", lambda said, *given: read(said.replace("y", "x"), *given))
+    counted = Counted(monkeypatch)
+    table = score_suite(Catalog(done.root), "s").table
+    assert (sorted(counted.graded), counted.scored) == (sorted(ALL), [ALL[1]])
+    accuracy = table.filter(pl.col("metric") == "accuracy", pl.col("subset") == "all", pl.col("cell") == ALL[1])
+    assert accuracy["value"].to_list() == [100.0]
+    again = Counted(monkeypatch)
+    score_suite(Catalog(done.root), "s")
+    assert again.graded == again.scored == []
 
 
 def test_a_new_cell_leaves_the_others_as_they_are(done: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,21 @@ NO_CHANGES = {
 }
 
 
+def test_what_the_suite_calls_its_modules_is_no_part_of_the_identity_but_which_one_is_imported_is(engine: Path) -> None:
+    cell = engine / "src/upkeep/cell"
+    for name in ("one", "other"):
+        (cell / f"{name}.py").write_text(f"def said(): return {name!r}\n")
+    (cell / "user.py").write_text("from upkeep.cell.one import said\n")
+    before = both(engine)
+    edit(engine, "src/upkeep/cell/user.py", "one", "other")
+    assert all(a != b for a, b in zip(before, both(engine), strict=True))
+    edit(engine, "src/upkeep/cell/user.py", "other", "renamed")
+    (cell / "one.py").rename(cell / "renamed.py")
+    assert both(engine) == before
+    (cell / "user.py").rename(cell / "__main__.py")
+    assert all(a != b for a, b in zip(before, both(engine), strict=True)), "Python looks for it by this name"
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_determines_answers_changes_the_identity(engine: Path, change: str) -> None:
     before = both(engine)

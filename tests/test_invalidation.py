@@ -87,6 +87,14 @@ def copy(path: str, other: str) -> Change:
     return change
 
 
+def rename(old: str, new: str, root: Path) -> None:
+    source = root / "src" / "upkeep"
+    (source / old).rename(source / new)
+    names = [f"upkeep.{name.removesuffix('.py').replace('/', '.')}" for name in (old, new)]
+    for file in source.rglob("*.py"):
+        file.write_text(file.read_text().replace(*names))
+
+
 MEND = """
 
 import dataclasses
@@ -134,6 +142,7 @@ OF_CLOSED_BOOK = (0, 3, 4, 5)
 ASKING = (0, 1, 3, 4, 5)
 LINES = (
     Line("a comment in the runner", add("src/upkeep/cell/runner.py", WORD), report=False),
+    Line("the name of a module of the runner", partial(rename, "cell/mistakes.py", "cell/errors.py"), report=False),
     Line("code of the runner", add("src/upkeep/cell/runner.py"), replayed=ALL),
     # Not of what a container says: this process, which hears it, knows no such field.
     Line("a contract's new field with a default", partial(later_field, before=BEFORE, records=CARDS), replayed=ALL),
@@ -175,7 +184,7 @@ LINES = (
         graded=(0, 1, 2, 4, 5),
         judged=True,
     ),
-    Line("how answers are read", add("src/upkeep/grading/reading.py"), graded=ALL),
+    Line("how answers are read, to the same end", add("src/upkeep/grading/reading.py"), graded=ALL, scored=()),
     Line(
         "a judge's question",
         replace(JUDGES, "Say whether a response is", "Tell whether a response is"),

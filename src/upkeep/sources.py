@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,8 @@ from upkeep.files import digest, hash_file
 
 MAX_SOURCE_BYTES = 256 * 2**20
 """Of a file that is code, requirements or beside them."""
+_IMPORTED = re.compile(r"(?<=ImportFrom\(')upkeep[\w.]*(?=')")
+"""The module of the suite that is imported from, in a syntax tree's dump."""
 _known: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
 
 
@@ -41,11 +44,18 @@ def tree(catalog: Catalog, *places: str, without: Collection[str] = ()) -> str:
 
 
 def wordless(catalog: Catalog, *places: str) -> str:
-    """As `tree`, of Python files alone; comments, layout and docstrings are no part of it."""
+    """Hash of Python files by what they say: comments, layout and docstrings are no part of it, nor what the modules
+    among them are called. An import of one of these counts by what that one says, so another one in its place shows."""
 
     def parts() -> list[tuple[str, str]]:
         names = [name for name in _names(catalog.root, places) if name.endswith(".py")]
-        return [(name, _parsed(catalog.root / name, _is_word)) for name in names]
+        trees = {name: _parsed(catalog.root / name, _is_word) for name in names}
+        said = {_module(name): digest(_IMPORTED.sub("", text)) for name, text in trees.items()}
+        # Python itself looks for files with names such as `__main__.py`.
+        return sorted(
+            (name if "__" in name else "", _IMPORTED.sub(lambda found: said.get(found[0], found[0]), text))
+            for name, text in trees.items()
+        )
 
     return once(catalog, ("wordless", *places), parts)
 
@@ -84,6 +94,11 @@ def _names(root: Path, places: Sequence[str], without: Collection[str] = ()) -> 
             hidden = any(part.startswith(".") or part.endswith("~") or part == "__pycache__" for part in parts)
             if not hidden and path.suffix != ".pyc" and path.name not in without:
                 yield "/".join(parts)
+
+
+def _module(name: str) -> str:
+    """What a source file of the suite is imported as."""
+    return name.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _parsed(path: Path, left_out: Callable[[ast.stmt], bool]) -> str:

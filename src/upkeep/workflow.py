@@ -198,13 +198,13 @@ class Workflow:
         return self._inputs(_training(wildcards))
 
     def _inputs(self, job: Cell | Training) -> list[str]:
-        files = self._prepared(job)
+        """What a job is made from; of one whose results count nothing is needed, and so nothing is made for it."""
         if isinstance(job, Training):
-            return [
-                *files,
-                self._plan(f"trainings/{job}", identity.plan_training(self.catalog, job), self._counts(job)),
-            ]
-        return [*files, self._plan(f"cells/{job}", identity.plan_identity(self.catalog, job), self._counts(job))]
+            name, plan = f"trainings/{job}", identity.plan_training(self.catalog, job)
+        else:
+            name, plan = f"cells/{job}", identity.plan_identity(self.catalog, job)
+        needed = [] if self._standing(job).manifest else self._prepared(job)
+        return [*needed, self._plan(name, plan, self._counts(job))]
 
     @functools.cached_property
     def reported_by(self) -> list[str]:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from upkeep import inputs
@@ -16,6 +17,7 @@ from upkeep.errors import UpkeepError
 from upkeep.fields import plain
 from upkeep.files import digest
 from upkeep.grading import counted
+from upkeep.grading.graded import READING
 from upkeep.grading.judged import Judged, has_say, judged, questions_of
 from upkeep.grading.key import GRADED_ON
 from upkeep.grading.metric_families import code_of, family_of, second_of
@@ -26,7 +28,7 @@ from upkeep.jobs import Cell
 from upkeep.judges import called, each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.published import Standing, standing
-from upkeep.sources import tree
+from upkeep.sources import meaning, tree
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,8 @@ class Basis:
                 said = {name: getattr(one, "seal", "") for name, one in self.judged[cell].items()}
                 parts[str(cell)] = [answered(found.manifest), plain(self.identify(cell)), *([said] if said else [])]
         parts["sums"] = self.joined
-        parts["code"] = tree(self.catalog, "src/upkeep/grading")
+        parts["code"] = tree(self.catalog, "src/upkeep/grading", without=[Path(name).name for name in READING])
+        parts["reading"] = meaning(self.catalog, READING)
         return {name: digest(part) for name, part in sorted(parts.items())}
 
     def identify(self, cell: Cell) -> Identity:

@@ -29,10 +29,11 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.sources import meaning
 
-CODE = tuple(f"grading/{name}.py" for name in ("graded", "judgements", "key", "markers", "matching", "reading"))
+READING = ("grading/markers.py", "grading/reading.py")
+"""What verdicts alone are made with: where they come out the same, so do the scores."""
+CODE = (*(f"grading/{name}.py" for name in ("graded", "judgements", "key", "matching")), *READING)
 """What decides a verdict, beside the key."""
 AGAIN = "run the cell again with --force"
-
 VERDICTS = {
     "probe_id": pl.String,
     "trial": pl.Int32,
@@ -67,7 +68,6 @@ VALUE = "value_"
 """What the name of a column of measured numbers begins with."""
 TOKEN_F1 = "token_f1"
 """How many words an answer shares with the accepted one that is nearest (`matching.token_f1`); 0 without an answer."""
-
 READ = tuple(name for name in VERDICTS if name not in ("canonical", "exact", "outdated"))
 """Those of VERDICTS that a prediction says without the answer key's words; `right` where a pattern says it."""
 
@@ -94,13 +94,14 @@ class Graded:
     """VERDICTS, and columns of values."""
     retrieved: int
     """The most documents that any prediction retrieved; 0 for a method without retrieval."""
+    sha256: str = ""
+    """Of the file in which they are kept; empty where they are not."""
 
     def among(self, key: Key) -> Graded:
         """Those of a key's probes alone: another cell may have been asked fewer (`Manifest.cutoff`)."""
         asked = pl.col("probe_id").is_in(key.probes["probe_id"].implode())
-        return (
-            self if len(key.probes) == self.rows["probe_id"].n_unique() else replace(self, rows=self.rows.filter(asked))
-        )
+        whole = len(key.probes) == self.rows["probe_id"].n_unique()
+        return self if whole else replace(self, rows=self.rows.filter(asked))
 
     def with_key(self, key: Key, trials: int) -> pl.DataFrame:
         """`rows` beside the columns of `Key.probes` but for the options, in the same order."""
@@ -155,17 +156,16 @@ def graded(catalog: Catalog, cell: Cell, manifest: Manifest, key: Key) -> Graded
         record = read_sealed(record_path, GradedRecord, "")
         if record.made_of == made_of:
             verify_files(path.parent, record.files, "", catalog.hashes)
-            return Graded(pl.read_parquet(path), record.retrieved)
+            return Graded(pl.read_parquet(path), record.retrieved, record.files[path.name].sha256)
     except (Missing, Damaged):  # it follows from what is there
         pass
-    found = grade_cell(folder, manifest, cell, key)
-    content = io.BytesIO()
+    found, content = grade_cell(folder, manifest, cell, key), io.BytesIO()
     found.rows.write_parquet(content, compression="zstd", statistics=False)
     write_atomically(path, content.getbuffer())
-    files = {path.name: fingerprint(path)}
-    record = GradedRecord(cell=str(cell), made_of=made_of, retrieved=found.retrieved, files=files)
+    mark = fingerprint(path)
+    record = GradedRecord(cell=str(cell), made_of=made_of, retrieved=found.retrieved, files={path.name: mark})
     write_sealed(record_path, record)
-    return found
+    return replace(found, sha256=mark.sha256)
 
 
 def grade_cell(folder: Path, manifest: Manifest, cell: Cell, key: Key) -> Graded:

@@ -43,6 +43,8 @@ class ScoresRecord(Sealed, frozen=True, kw_only=True):
     """Cells and datasets that are there and do not count, with the reason of each."""
     lacking: dict[str, dict[str, str]]
     """Cell -> metric -> why it has no score, where that is for want of a second cell."""
+    verdicts: dict[str, Sha256]
+    """Cell -> hash of the verdicts that its scores were made of."""
     resamples: dict[str, Fingerprint]
     """Cell -> the file of its scores on resamples of the questions."""
     files: dict[str, Fingerprint]
@@ -123,6 +125,7 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
         made_of=work.made_of,
         refused=refused,
         lacking=work.lacking,
+        verdicts=work.verdicts,
         resamples=work.resampled,
         files=files,
     )
@@ -144,6 +147,7 @@ class _Work:
     refused: dict[str, UpkeepError]
     parts: list[pl.DataFrame] = field(default_factory=list)
     lacking: dict[str, dict[str, str]] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
     resampled: dict[str, Fingerprint] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -181,8 +185,9 @@ class _Work:
         lacking = self._lacking(family, seconds, cell)
         beside = [cell.dataset, *(str(other) for other, _ in seconds.values())]
         rows = self.kept.rows(name, self.made_of, *beside)
-        whole = self.kept.whole(self.basis, name)
-        if rows is None or not whole or self.kept.lacking.get(name, {}) != lacking:
+        whole = self.kept.whole(self.basis, name) and self.kept.lacking.get(name, {}) == lacking
+        fit = [other for other, unfit in seconds.values() if not unfit]
+        if rows is None or not whole or not self._read_alike(cell, *fit):
             key = self._key(cell.dataset).asked_of(manifest)
             verdicts: dict[Second, Graded] = {}
             for second, (other, unfit) in seconds.items():
@@ -198,12 +203,22 @@ class _Work:
             said = {self.basis.called[judge]: one for judge, one in by_judge if isinstance(one, Judged)}
             scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts, of, said)
             rows = scored.rows
+            self.verdicts[name] = self._verdicts(cell).sha256
             self.resampled[name] = _write_resamples(layout.resamples(self.basis.suite, cell), scored)
         else:
-            self.resampled[name] = self.kept.resampled[name]
+            self.verdicts[name], self.resampled[name] = self.kept.verdicts[name], self.kept.resampled[name]
         self.parts.append(rows)
         if lacking:
             self.lacking[name] = lacking
+
+    def _read_alike(self, *cells: Cell) -> bool:
+        """Whether the answers of these cells are read as they were when their scores were made, or to the same end."""
+        if self.kept.made_of.get("reading") == self.made_of["reading"]:
+            return True
+        try:
+            return all(self._verdicts(cell).sha256 == self.kept.verdicts.get(str(cell)) for cell in cells)
+        except UpkeepError:  # said where they are needed
+            return False
 
     def _lacking(self, family: Family, seconds: Mapping[Second, tuple[Cell, str]], cell: Cell) -> dict[str, str]:
         """Metrics that have no score for want of a second cell, with the reason; not those that are made of numbers
@@ -246,6 +261,7 @@ class _Kept:
     parts: Mapping[str, pl.DataFrame]
     """Rows by cell; those of datasets by their id."""
     lacking: Mapping[str, Mapping[str, str]]
+    verdicts: Mapping[str, str]
     resampled: Mapping[str, Fingerprint]
     """Of these cells, those whose scores on resamples are there, too."""
 
@@ -258,13 +274,13 @@ class _Kept:
             verify_files(layout.scores(suite).parent, record.files, "", catalog.hashes)
             table = pl.read_parquet(layout.scores(suite))
         except (Missing, Damaged):  # it follows from what is there
-            return cls({}, {}, {}, {})
+            return cls({}, {}, {}, {}, {})
         if dict(table.schema) != SCORE_SCHEMA:
-            return cls({}, {}, {}, {})
+            return cls({}, {}, {}, {}, {})
         names = table.with_columns(name=pl.when(pl.col("cell") == "").then("dataset_id").otherwise("cell"))
         parts = names.partition_by("name", maintain_order=True, include_key=False, as_dict=True)
         found = {str(name): rows for (name,), rows in parts.items()}
-        return cls(record.made_of, found, record.lacking, record.resamples)
+        return cls(record.made_of, found, record.lacking, record.verdicts, record.resamples)
 
     def rows(self, name: str, made_of: Mapping[str, str], *beside: str) -> pl.DataFrame | None:
         """The rows of a cell or dataset, if neither it nor what stands beside it has changed."""
