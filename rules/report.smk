@@ -17,7 +17,7 @@ rule score:
 rule report:
     input:
         suite.scores,
-        suite.reported_by,
+        suite.plan_of_report,
     output:
         report(suite.report, category="Report", caption="../docs/report.rst"),
     log:

@@ -31,6 +31,7 @@ from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
 from upkeep.needs import Needs, gpus_of, models_of
 from upkeep.published import MadeOtherwise, Standing, standing
+from upkeep.sources import tree
 
 FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
 """What a cell publishes."""
@@ -162,11 +163,14 @@ class Workflow:
             cells = [
                 cell for cell in self.cells if judge in self._judged_by[cell] and has_say(self.catalog, cell, judge)
             ]
-            data = dict.fromkeys(self.dataset(cell.dataset) for cell in cells)
             whole = all(self._is_judged(cell, judge) for cell in cells)
             questions = [questions_of(self.catalog, dataset) for dataset in sorted({cell.dataset for cell in cells})]
             plan = self._plan(f"judged/{judge}", digest([judge_parts(self.catalog, judge), questions]), whole)
-            return [*(self.cell(str(cell), "manifest.json") for cell in cells), *data, *self._model(judge), plan]
+            there = (self.catalog.root / self.judging(judge)).is_file()
+            done = whole and there and all(self._standing(cell).manifest for cell in cells)
+            data = dict.fromkeys(self.dataset(cell.dataset) for cell in cells)
+            needed = [] if done else [*data, *self._model(judge)]
+            return [*(self.cell(str(cell), "manifest.json") for cell in cells), *needed, plan]
 
         return inputs
 
@@ -205,16 +209,6 @@ class Workflow:
             name, plan = f"cells/{job}", identity.plan_identity(self.catalog, job)
         needed = [] if self._standing(job).manifest else self._prepared(job)
         return [*needed, self._plan(name, plan, self._counts(job))]
-
-    @functools.cached_property
-    def reported_by(self) -> list[str]:
-        """What decides the report beside the scores: the papers' numbers and claims, and the code."""
-        papers = [f"papers/{paper}" for paper in self.catalog.suite(self.name).papers]
-        return self._sources("src/upkeep/report", *papers)
-
-    def _sources(self, *folders: str) -> list[str]:
-        files = [f for folder in folders for f in sorted((self.catalog.root / folder).rglob("*.*")) if f.is_file()]
-        return [str(f.relative_to(self.catalog.root)) for f in files if "__pycache__" not in f.parts]
 
     # ------------------------------------------------------------ when a job runs again
 
@@ -276,6 +270,11 @@ class Workflow:
         # Where a cell is to be run, its manifest will be newer than the scores.
         waiting = any(self._standing(cell).manifest is None for cell in self.cells)
         return self._plan(f"scores/{self.name}", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
+
+    def plan_of_report(self, wildcards: Any) -> str:
+        """What decides the report beside the scores: the papers' numbers and claims, and the code."""
+        papers = [f"papers/{paper}" for paper in self.catalog.suite(self.name).papers]
+        return self._plan(f"reports/{self.name}", tree(self.catalog, "src/upkeep/report", *papers))
 
     # ------------------------------------------------------------ resources
 
