@@ -18,6 +18,8 @@ include: "rules/report.smk"
 
 
 onstart:
+    # With its limit of jobs a second Snakemake 9 looks for work every second, once more for each job that has ended.
+    workflow.scheduler.job_rate_limiter = None
     suite.begin()
 
 
