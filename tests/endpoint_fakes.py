@@ -130,6 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         match what:
             case "good":
                 pass
+            case "version":
+                answer["system_fingerprint"] = detail
             case "status":
                 status, _, rest = detail.partition(":")
                 name, _, value = rest.partition("=")

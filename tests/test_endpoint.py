@@ -30,6 +30,7 @@ from upkeep.gateway.calls import Calls
 from upkeep.gateway.endpoints.terms import spent
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.published import told
 
 __all__ = ["_quick", "server"]
 
@@ -72,6 +73,23 @@ def test_each_prediction_leads_to_what_the_endpoint_was_asked_and_to_what_it_ans
     assert predictions(catalog) == before and sum(path.stat().st_size for path in record.rglob("*.log")) <= size
     shutil.rmtree(record)
     assert Calls(catalog, CELL).find(lines(catalog)[0].calls[0]) is None
+
+
+def test_the_version_that_a_provider_names_is_kept_and_a_cell_of_two_says_so(
+    tmp_path: Path, server: FakeEndpoint
+) -> None:
+    server.act = lambda number, body: "version:fp_a" if number < 20 else "version:fp_b"
+    catalog = make_endpoint_repository(tmp_path, server.url)
+    manifest = run(catalog)
+    assert manifest.measured["versions"] == 2 and "answered by 2 versions" in told(manifest)
+    calls = [Calls(catalog, CELL).find(line.calls[0]) for line in lines(catalog)]
+    found = [call.source.rpartition(", version ")[2] for call in calls if call is not None]
+    assert sorted(found) == ["fp_a"] * 20 + ["fp_b"] * 10
+    manifest = run(catalog, force=True)
+    assert manifest.measured["versions"] == 2, "known of what is kept, too"
+    assert manifest.measured["requests"] == 0
+    server.act = lambda number, body: "version:fp_c"
+    assert "versions of the model" not in told(run(catalog, ask="everything"))
 
 
 def test_a_refused_request_can_be_shown(tmp_path: Path, server: FakeEndpoint) -> None:

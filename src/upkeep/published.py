@@ -108,9 +108,11 @@ def predictions(catalog: Catalog, cell: Cell) -> Iterator[Prediction]:
 
 
 def told(manifest: Manifest) -> str:
-    """How many predictions a cell has, in words."""
+    """How many predictions a cell has, in words; and how many versions of a model gave them, where that is several."""
     failed = f", {manifest.failed:,} of them failed" if manifest.failed else ""
-    return f"{manifest.predictions:,} predictions{failed}"
+    versions = int(manifest.measured.get("versions", 1))
+    mixed = f", answered by {versions} versions of the model (`./upkeep show`)" if versions > 1 else ""
+    return f"{manifest.predictions:,} predictions{failed}{mixed}"
 
 
 def require_fresh(catalog: Catalog, job: Job) -> None:

@@ -18,6 +18,7 @@ from upkeep.gateway.record import EngineRecord, Replies, engines, key_of
 from upkeep.integrity import Missing
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.text import printable
 
 _FINISHED = msgspec.msgpack.Decoder(wire.Finished)
 _LENGTH = msgspec.msgpack.Decoder(int | wire.Scorable)
@@ -149,6 +150,7 @@ def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> C
     if found is not None and isinstance(found[1], wire.Generate):
         decoding, seed = decoded(found[1].sampling), found[1].seed if found[1].sampling.temperature else None
     source = f"endpoint of {model}" + (f", which says that it is {reply.model}" if reply is not None else "")
+    source += f", version {printable(reply.version)}" if reply is not None and reply.version is not None else ""
     if reply is None or reply.refused is not None:
         ended = "none is kept: the request failed" if reply is None else f"refused: {reply.refused}"
         return Call(source, decoding, seed, messages, problem, None, 0, None, None, ended)

@@ -86,6 +86,7 @@ class _Completion(Struct, frozen=True):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
     usage: _Usage
     id: str | None = None
+    system_fingerprint: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Completion)
@@ -134,6 +135,7 @@ def reply_of(terms: Terms, data: bytes, blank: Reply, most: tuple[int, int], thi
         cached=cached,
         usd=this.usd,
         request_id=this.request_id or (terms.hide(found.id)[:200] if found.id else None),
+        version=terms.hide(found.system_fingerprint)[:200] if found.system_fingerprint else None,
         at=now(),
     )
     called = bool(more and more.tools) and choice.finish_reason == "tool_calls"

@@ -46,6 +46,8 @@ class Request(Struct, frozen=True, kw_only=True):
     model: str
     """As the answer names it."""
     request_id: str | None
+    version: str | None = None
+    """`replies.Reply.version`."""
     attempts: list[Try]
     prompt: Count
     completion: Count
@@ -86,6 +88,7 @@ class Record:
             outcome=outcome or ("answered" if reply.refused is None else "refused"),
             model=reply.model,
             request_id=reply.request_id,
+            version=reply.version,
             attempts=list(tries),
             prompt=reply.prompt,
             completion=reply.completion,
@@ -115,10 +118,13 @@ def measured(path: Path, since: str) -> dict[str, float]:
     """Sums over a job's requests since a time (ISO 8601), for its manifest.
 
     Returns:
-        `cost_usd`, `requests` (sent, repeated ones included), `retries` and `cached_replies`.
+        `cost_usd`, `requests` (sent, repeated ones included), `retries`, `cached_replies`, and `versions`: how many
+        the replies name, where the provider names any.
     """
     requests = [request for request in read(path) if request.at >= since]
-    return {
+    versions = {request.version for request in requests if request.version is not None}
+    named = {"versions": float(len(versions))} if versions else {}
+    return named | {
         "cost_usd": sum((request.usd for request in requests), 0.0),
         "requests": float(sum(len(request.attempts) for request in requests)),
         "retries": float(sum(max(0, len(request.attempts) - 1) for request in requests)),

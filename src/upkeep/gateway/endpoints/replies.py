@@ -40,6 +40,8 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     usd: float = 0.0
     request_id: str | None = None
     """The provider's."""
+    version: str | None = None
+    """What the provider calls what answered (`system_fingerprint`): it may put other weights behind the same name."""
     at: str = ""
     tool_calls: list[wire.Call] = []
     tokens: list[wire.Token] = []
