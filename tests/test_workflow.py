@@ -23,9 +23,12 @@ def needed(root: Path, cell: str) -> list[str]:
 
 
 @pytest.mark.parametrize("cell", [PLAIN, GUIDED])
-def test_nothing_is_made_for_a_cell_that_counts(root: Path, cell: str) -> None:
+def test_nothing_is_made_for_a_cell_that_counts(root: Path, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_cell(Catalog(root), Cell.parse(cell), runtime=ScriptedRuntime())
     assert needed(root, cell) == []
+    with monkeypatch.context() as asked_anew:
+        asked_anew.setenv("UPKEEP_FRESH", "true")
+        assert any("images" in file for file in needed(root, cell))
     (root / "results/cells" / cell / "predictions.jsonl").write_bytes(b"damaged")
     assert "results/datasets/toy/card.json" in needed(root, cell)
     assert any("images" in file for file in needed(root, cell))

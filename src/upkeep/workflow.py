@@ -202,12 +202,13 @@ class Workflow:
         return self._inputs(_training(wildcards))
 
     def _inputs(self, job: Cell | Training) -> list[str]:
-        """What a job is made from; of one whose results count nothing is needed, and so nothing is made for it."""
+        """What a job is made from; one whose results count, and that is not asked anew, needs nothing made for it."""
         if isinstance(job, Training):
             name, plan = f"trainings/{job}", identity.plan_training(self.catalog, job)
         else:
             name, plan = f"cells/{job}", identity.plan_identity(self.catalog, job)
-        needed = [] if self._standing(job).manifest else self._prepared(job)
+        done = self._standing(job).manifest is not None and not self.catalog.config.fresh
+        needed = [] if done else self._prepared(job)
         return [*needed, self._plan(name, plan, self._counts(job))]
 
     # ------------------------------------------------------------ when a job runs again
