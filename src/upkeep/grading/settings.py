@@ -36,8 +36,11 @@ def as_rows(setting: Pairs) -> list[dict[str, str]]:
 
 
 def column(settings: Iterable[Pairs]) -> pl.Series:
-    """The column `setting` of these rows."""
-    return pl.Series("setting", [as_rows(setting) for setting in settings], dtype=SETTING)
+    """The column `setting` of these rows, made of the few that differ."""
+    settings = list(settings)
+    place = {setting: place for place, setting in enumerate(dict.fromkeys(settings))}
+    each = pl.Series("setting", [as_rows(setting) for setting in place], dtype=SETTING)
+    return each.gather([place[setting] for setting in settings])
 
 
 def option(key: str) -> pl.Expr:
