@@ -57,7 +57,9 @@ def has_others(keys: Collection[str]) -> pl.Expr:
 
 def as_text(frame: pl.DataFrame) -> pl.DataFrame:
     """The same rows with `setting` as `printed` has it."""
-    return frame.with_columns(pl.Series("setting", map(printed, frame["setting"]), dtype=pl.String))
+    pair = pl.element().struct
+    text = pl.format("{}={}", pair.field("key"), pair.field("value"))
+    return frame.with_columns(pl.col("setting").list.eval(text).list.join(", "))
 
 
 def printed(setting: Iterable[Mapping[str, str]], leave_out: Collection[tuple[str, str]] = ()) -> str:

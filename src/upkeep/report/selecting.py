@@ -82,7 +82,7 @@ class Selection:
         """Those of some rows (`values_of`) that have what every column of the table asks for in the fields that are no
         settings."""
         common = set.intersection(*(set(column) for column in self._columns)) - self._stand_in.keys()
-        asked = [(name, self._allowed[name]) for name in common if not name.startswith(PREFIX)]
+        asked = [(name, self._allowed[name]) for name in sorted(common) if not name.startswith(PREFIX)]
         for row in found:
             if any(name in row and row[name] not in allowed for name, allowed in asked):
                 continue

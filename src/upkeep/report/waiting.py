@@ -80,7 +80,7 @@ class Printed:
     @classmethod
     def of(cls, references: Iterable[pl.DataFrame]) -> Printed:
         """What these tables of published numbers have."""
-        return cls(frozenset(triple for reference in references for triple in reference.select(NAMES).iter_rows()))
+        return cls(frozenset(triple for one in references for triple in one.select(NAMES).unique().iter_rows()))
 
 
 def pending(
