@@ -22,6 +22,7 @@ from upkeep.model_cards import CARD, ModelCards
 from upkeep.yaml_files import read_yaml
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 CONTROLS = ("null", "gold")
 EMBEDDERS = {"embedder-cpu": "transformers", "embedder-gpu": "vllm-gpu"}
@@ -41,10 +42,16 @@ class Catalog:
         self.cache = root / self.config.cache
         self._cards: dict[tuple[str, str], tuple[Path, Record]] = {}
         self._model_cards = ModelCards(root)
-        self._families: dict[str, dict[str, DatasetSpec]] = {}
         self._family_of: dict[str, str] = {}
+        self._once: dict[tuple[Any, ...], Any] = {}
         self.hashes = Hashes(None if self.config.verify else self.cache / "hashes")
         """Of what lies under results and cache."""
+
+    def once(self, what: Callable[..., T], *of: Any) -> T:
+        """What follows from this snapshot alone: worked out when it is first asked for."""
+        if (key := (what, *of)) not in self._once:
+            self._once[key] = what(*of)
+        return self._once[key]  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------ names
 
@@ -124,7 +131,7 @@ class Catalog:
         return self._model_cards.spec(self._model_file(name), name)
 
     def _model_file(self, name: str) -> Path:
-        if (path := self._model_cards.find(name)) is None:
+        if (path := self.once(self._model_cards.find, name)) is None:
             raise unknown("model", name, self.models, f"no models/{name}/{CARD}")
         return path
 
@@ -144,9 +151,10 @@ class Catalog:
 
     def family(self, name: str) -> dict[str, DatasetSpec]:
         """The datasets of a family, by id."""
-        if name not in self._families:
-            self._families[name] = families.read_family(self.family_card(name))
-        return self._families[name]
+        return self.once(self._read_family, name)
+
+    def _read_family(self, name: str) -> dict[str, DatasetSpec]:
+        return families.read_family(self.family_card(name))
 
     def family_card(self, name: str) -> Path:
         """The file that says what a family's datasets are made of; their builder's code is beside it."""
@@ -206,10 +214,8 @@ class Catalog:
             raise error.at(self.family_card(self.family_of(dataset))) from None
 
     def suite(self, name: str) -> Suite:
-        return self._card("suite", name, self.suites, self.suites.get(name, self._own_suite(name)), Suite)
-
-    def _own_suite(self, name: str) -> Path:
-        return self.root / "config" / "suites" / f"{name}.yaml"
+        path = self.suites.get(name, f"config/suites/{name}.yaml")
+        return self._card("suite", name, self.suites, path, Suite)
 
     # ------------------------------------------------------------ cells
 
@@ -231,7 +237,7 @@ class Catalog:
         if not card.model:
             method_cards.check_none(cell)
             return
-        self.check_variant(cell.method, cell.variant)
+        self.once(self.check_variant, cell.method, cell.variant)
         below = [self.method(one.method) for one in self.trainings_of(cell)]
         method_cards.check_weights(cell, card, below, self.spec)
         trained = TrainedModel.parse(cell.model)

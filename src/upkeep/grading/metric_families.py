@@ -44,7 +44,7 @@ def family_of(catalog: Catalog, dataset: str) -> Family:
             expected=f"one of {', '.join(known)}",
             found=f"no {path.relative_to(catalog.root)}",
         )
-    return read_family(path)
+    return catalog.once(read_family, path)
 
 
 def code_of(catalog: Catalog, dataset: str) -> str:

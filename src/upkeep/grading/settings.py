@@ -36,8 +36,11 @@ def as_rows(setting: Pairs) -> list[dict[str, str]]:
 
 
 def column(settings: Iterable[Pairs]) -> pl.Series:
-    """The column `setting` of these rows."""
-    return pl.Series("setting", [as_rows(setting) for setting in settings], dtype=SETTING)
+    """The column `setting` of these rows, made of the few that differ."""
+    settings = list(settings)
+    place = {setting: place for place, setting in enumerate(dict.fromkeys(settings))}
+    each = pl.Series("setting", [as_rows(setting) for setting in place], dtype=SETTING)
+    return each.gather([place[setting] for setting in settings])
 
 
 def option(key: str) -> pl.Expr:
@@ -54,7 +57,9 @@ def has_others(keys: Collection[str]) -> pl.Expr:
 
 def as_text(frame: pl.DataFrame) -> pl.DataFrame:
     """The same rows with `setting` as `printed` has it."""
-    return frame.with_columns(pl.Series("setting", map(printed, frame["setting"]), dtype=pl.String))
+    pair = pl.element().struct
+    text = pl.format("{}={}", pair.field("key"), pair.field("value"))
+    return frame.with_columns(pl.col("setting").list.eval(text).list.join(", "))
 
 
 def printed(setting: Iterable[Mapping[str, str]], leave_out: Collection[tuple[str, str]] = ()) -> str:

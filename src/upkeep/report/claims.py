@@ -176,7 +176,10 @@ def published(folder: Path, claims: Iterable[Claim]) -> dict[str, Verdict]:
             for check in claim.checks:
                 if check.tables not in views:
                     views[check.tables] = stack.enter_context(View(printed(folder, check.tables)))
-                sides = views[check.tables].sides(check.query, place(folder, claim))
+                try:
+                    sides = views[check.tables].sides(check.query, claim.id)
+                except UpkeepError as error:
+                    raise error.at(place(folder, claim)) from None
                 cases.append([Case(name, *both, check.satisfied(*both)) for name, both in sides.items()])
             held = [
                 sum(case.holds for case in rows) >= check.wanted(len(rows)) if rows else None

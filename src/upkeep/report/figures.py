@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -13,9 +13,9 @@ import polars as pl
 from upkeep.errors import UpkeepError
 from upkeep.grading.settings import printed
 from upkeep.report.comparing import incomparable
-from upkeep.report.fields import PREFIX, data_of, expanded, holds
+from upkeep.report.fields import PREFIX, agrees, holds
 from upkeep.report.rows import model_name
-from upkeep.report.selecting import Values
+from upkeep.report.selecting import Values, values_of
 from upkeep.report.specs import FigureSpec, Match, Panel, Series, several
 
 
@@ -83,29 +83,33 @@ def build(spec: FigureSpec, scores: pl.DataFrame, published: Iterable[pl.DataFra
     """
     _check(spec)
     references = [
-        frame.with_columns(
-            pl.col("value").cast(pl.Float64),
-            provenance=pl.lit("release"),
-            stand_in=pl.lit(""),
-            trained=pl.lit(value=True),
-            cell=pl.lit(""),
-            low=pl.lit(None, pl.Float64),
-            high=pl.lit(None, pl.Float64),
+        _shown(
+            spec,
+            frame.with_columns(
+                pl.col("value").cast(pl.Float64),
+                provenance=pl.lit("release"),
+                stand_in=pl.lit(""),
+                trained=pl.lit(value=True),
+                cell=pl.lit(""),
+                low=pl.lit(None, pl.Float64),
+                high=pl.lit(None, pl.Float64),
+            ),
         )
         for frame in published
     ]
-    own_spec = _with_all_models(spec, scores)
+    own = _shown(spec, scores)
+    own_spec = _with_all_models(spec, own)
     papers: list[list[Trace]] = []
     ours: list[list[Trace]] = []
     for panel in spec.panels:
         papers.append([])
         ours.append([])
         for place, series in enumerate(spec.series):
-            for run, rows in _runs(scores, spec, panel, series).items():
+            for run, rows in _runs(own, spec, panel, series).items():
                 trace = _trace(rows, run, own_spec, series, place)
                 (papers if _is_papers(run, rows, series) else ours)[-1].append(trace)
-            for frame in references:
-                for run, rows in _runs(frame, spec, panel, series).items():
+            for reference in references:
+                for run, rows in _runs(reference, spec, panel, series).items():
                     if _is_papers(run, rows, series):
                         papers[-1].append(_trace(rows, run, spec, series, place, published=True))
     return Figure(spec, [_filled(traces) for traces in papers], [_filled(traces) for traces in ours], own_spec)
@@ -133,7 +137,19 @@ def _check(spec: FigureSpec) -> None:
         )
 
 
-def _with_all_models(spec: FigureSpec, scores: pl.DataFrame) -> FigureSpec:
+def _shown(spec: FigureSpec, frame: pl.DataFrame) -> list[Values]:
+    """The rows of a frame that have, of each field that all panels and series name, what one of them asks for."""
+    asked: list[Match] = []
+    for panel, series in product(spec.panels, spec.series):
+        match = _match(panel, series)
+        asked += [match, match | (series.at or {})]
+        if series.quantiles:
+            asked.append({**match, "metric": series.quantiles})
+    named = set.intersection(*(set(match) for match in asked))
+    return values_of(frame.filter(holds({n: [v for match in asked for v in several(match[n])] for n in named})))
+
+
+def _with_all_models(spec: FigureSpec, scores: Iterable[Values]) -> FigureSpec:
     """The spec, where models are the places with those of our own after the paper's."""
     places = dict(spec.places)
     for panel, series in product(spec.panels, spec.series):
@@ -154,7 +170,7 @@ def _match(panel: Panel, series: Series) -> Match:
     return panel.match | series.match | common
 
 
-def _runs(frame: pl.DataFrame, spec: FigureSpec, panel: Panel, series: Series) -> dict[_Run, list[Values]]:
+def _runs(rows: Iterable[Values], spec: FigureSpec, panel: Panel, series: Series) -> dict[_Run, list[Values]]:
     """The numbers of a series in a panel by run."""
     match = _match(panel, series)
     listed = list(spec.places) if series.x == "model" else spec.models
@@ -162,7 +178,7 @@ def _runs(frame: pl.DataFrame, spec: FigureSpec, panel: Panel, series: Series) -
         match["metric"] = series.quantiles
     said = {*match, series.x, series.largest or "", f"{PREFIX}thinking"}
     found: dict[_Run, list[Values]] = {}
-    for values in _matching(frame, match):
+    for values in _matching(rows, match):
         others = (pair for pair in values["setting"] if f"{PREFIX}{pair['key']}" not in said)
         run = _Run(
             model="" if series.x == "model" else values["model"],
@@ -174,17 +190,14 @@ def _runs(frame: pl.DataFrame, spec: FigureSpec, panel: Panel, series: Series) -
         )
         found.setdefault(run, []).append(values)
     if series.at is not None:
-        places = {_cell(values): values["value"] for values in _matching(frame, match | series.at)}
-        for rows in found.values():
-            rows[:] = [values | {"at": places[_cell(values)]} for values in rows if _cell(values) in places]
+        places = {_cell(values): values["value"] for values in _matching(rows, match | series.at)}
+        for each in found.values():
+            each[:] = [values | {"at": places[_cell(values)]} for values in each if _cell(values) in places]
     return found
 
 
-def _matching(frame: pl.DataFrame, match: Match) -> Iterator[Values]:
-    if [] in match.values():
-        return
-    for row in frame.filter(holds(match)).with_columns(data_of()).iter_rows(named=True):
-        yield expanded(row)
+def _matching(rows: Iterable[Values], match: Match) -> list[Values]:
+    return [values for values in rows if agrees(values, match)]
 
 
 def _cell(values: Values) -> tuple[str, ...]:

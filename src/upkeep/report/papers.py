@@ -78,10 +78,10 @@ def paper_of(
     files = [path for one in built for path in written.write(one, own_tables, words)]
     placed = frozenset[int]().union(*(one.placed for one in built))
     elsewhere = written.write_elsewhere(own, placed, own_tables)
-    plates, drawn = [], Drawn(layout.figures(suite) / paper)
+    plates, drawn, shown = [], Drawn(layout.figures(suite) / paper), as_judged(own, spec.judge)
     for figure_spec in spec.figures:
         published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
-        figure = figures.build(figure_spec, as_judged(own, spec.judge), published)
+        figure = figures.build(figure_spec, shown, published)
         svgs = drawing.write(figure, drawn)
         names = (figure_spec.id, f"{figure_spec.id}-own")
         plates.append(Plate(figure, *(inline(svg, name) if svg else "" for svg, name in zip(svgs, names, strict=True))))

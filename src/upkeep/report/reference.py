@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import polars as pl
 
-from upkeep.card_numbers import as_text
+from upkeep.card_numbers import MAX_BYTES, as_text
 from upkeep.errors import UpkeepError
+from upkeep.files import hash_file
 from upkeep.grading.settings import column, pairs
 
 COLUMNS = ("table", "label", "model", "method", "supervision", "setting", "dataset", "subset", "metric")
@@ -22,6 +24,12 @@ def read_reference(path: Path) -> pl.DataFrame:
     """
     if not path.exists():
         raise UpkeepError("no published numbers", where=path, remedy="see papers/FORMAT.md")
+    return _read(path, hash_file(path, MAX_BYTES))
+
+
+@functools.cache
+def _read(path: Path, _content: str) -> pl.DataFrame:
+    """`read_reference`, once for each content that a file has had: tables, figures and claims ask for the same ones."""
     frame = as_text(path, "not readable as CSV")
     if frame.columns != [*COLUMNS, "value", "unit"]:
         raise UpkeepError(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from upkeep.grading.judgements import WORDS
+from upkeep.report.comparing import UNRUN
 from upkeep.report.fields import JUDGE, PREFIX, agrees, data_of, expanded
 from upkeep.report.specs import Match, TableSpec, several
 
 Values = dict[str, Any]
 """One row of scores, of published numbers or of waiting cells, with `setting.<key>` for each of its settings, `data`
-(`fields.data_of`), `place`, its row in the frame, and `read_as`, which settings of a stand-in are read as others."""
+(`fields.data_of`), and `place`, its row in the frame; and, once it is selected, `read_as`, which settings of a stand-in
+are read as others."""
 
 JUDGED = f"{PREFIX}{JUDGE}"
 AT = f"{PREFIX}at"
@@ -39,6 +41,11 @@ class Entry:
     def foreign(self) -> int:
         """How many settings `setting` has."""
         return len(self.setting.split(", ")) if self.setting else 0
+
+
+def values_of(frame: pl.DataFrame) -> list[Values]:
+    """The rows of a frame, which every table of a paper selects from."""
+    return [expanded(row) for row in frame.with_row_index("place").with_columns(data_of()).iter_rows(named=True)]
 
 
 class Selection:
@@ -68,24 +75,25 @@ class Selection:
         for column in self._columns:
             for name, wanted in column.items():
                 self._allowed.setdefault(name, set()).update(several(wanted))
+        self._settings = {name: allowed for name, allowed in self._allowed.items() if name.startswith(PREFIX)}
         self._named = {*spec.rows, *self._allowed}
 
-    def rows(self, frame: pl.DataFrame) -> Iterator[Values]:
-        """The rows of a frame that have what every column of the table asks for in the fields that are no settings."""
-        common = set.intersection(*(set(column) for column in self._columns))
-        plain = [n for n in common if n in frame.columns and n not in self._stand_in and not n.startswith(PREFIX)]
-        asked = (pl.col(n).is_in(sorted(self._allowed[n])) for n in sorted(plain))
-        found = (
-            frame.with_row_index("place").with_columns(data_of()).filter(pl.all_horizontal(pl.lit(value=True), *asked))
-        )
-        for row in found.iter_rows(named=True):
-            values, told = expanded(row), []
+    def rows(self, found: Iterable[Values]) -> Iterator[Values]:
+        """Those of some rows (`values_of`) that have what every column of the table asks for in the fields that are no
+        settings."""
+        common = set.intersection(*(set(column) for column in self._columns)) - self._stand_in.keys()
+        asked = [(name, self._allowed[name]) for name in sorted(common) if not name.startswith(PREFIX)]
+        for row in found:
+            if any(name in row and row[name] not in allowed for name, allowed in asked):
+                continue
+            values, told = dict(row), []
             for name, read_as in self._stand_in.items():
                 if values["stand_in"] and (value := values.get(name)):
                     values[name] = read_as.get(value, f"not {value}")
                     if value in read_as:
                         told.append(f"{name.removeprefix(PREFIX)}={value} stands for {values[name]}")
-            yield values | {"read_as": ", ".join(told)}
+            values["read_as"] = ", ".join(told)
+            yield values
 
     def published(self, values: Values) -> Iterator[tuple[int, Entry]]:
         """The columns of a published number, and its row. One with a setting that the spec does not name is of another
@@ -115,7 +123,8 @@ class Selection:
             yield index, entry
 
     def waiting(self, values: Values, known: Collection[Entry]) -> Iterator[tuple[int, Entry]]:
-        """The places that a cell without scores leaves empty.
+        """The places that a cell without scores leaves empty: in rows that are known, and in one of its own where it is
+        not `aside` and its reason is a failure.
 
         Where subset or metric tell rows apart, a cell leaves places in each such row that is known. A cell on a rebuild
         leaves the paper's: with a copy of the release it is the paper's.
@@ -123,12 +132,14 @@ class Selection:
         if "method" not in self._named:  # what a dataset holds waits for no cell
             return
         off = self._off(values) - OF_SCORES
-        setting = _printed(values, self._foreign(values) | off)
-        for index, column in enumerate(self._columns):
+        entries = self._entries(values, _printed(values, self._foreign(values) | off), known)
+        if values["aside"] or values["reason"] in UNRUN:
+            entries = [entry for entry in entries if entry in known]
+        for index, column in enumerate(self._columns) if entries else ():
             metrics = column.get("metric", "")
             lacks = values["lacks"] in ("", *several(metrics))
             if lacks and agrees(values, column, but=OF_SCORES | off):
-                for entry in self._entries(values, setting, known):
+                for entry in entries:
                     yield index, entry
 
     def _entries(self, values: Values, setting: str, known: Collection[Entry]) -> list[Entry]:
@@ -147,8 +158,7 @@ class Selection:
 
     def _off(self, values: Values) -> set[str]:
         """Settings whose value no column of the table asks for."""
-        settings = {name: allowed for name, allowed in self._allowed.items() if name.startswith(PREFIX)}
-        return {name for name, allowed in settings.items() if (values.get(name) or "") not in allowed}
+        return {name for name, allowed in self._settings.items() if (values.get(name) or "") not in allowed}
 
 
 def _printed(values: Values, names: Collection[str]) -> str:

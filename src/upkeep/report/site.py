@@ -3,6 +3,7 @@ link, only a cell's own files lie elsewhere."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable
@@ -131,7 +132,7 @@ def broken(cell: object) -> Markup:
 
 def markdown(text: str) -> Markup:
     """A README as a part of a page: without its title and links within the repository, and with any HTML as text."""
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser = _parser()
     tokens = parser.parse(text)
     shown: list[Token] = []
     title = False
@@ -150,6 +151,11 @@ def markdown(text: str) -> Markup:
         if token.children:
             token.children = list(_without_links(token.children))
     return Markup(parser.renderer.render(shown, parser.options, {}))
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def _without_links(tokens: Iterable[Token]) -> Iterable[Token]:

@@ -15,11 +15,11 @@ from pathlib import Path
 import polars as pl
 
 from upkeep.grading.judgements import WORDS
-from upkeep.report.comparing import UNRUN, incomparable
+from upkeep.report.comparing import incomparable
 from upkeep.report.fields import REBUILD, check
 from upkeep.report.reference import read_reference
 from upkeep.report.rows import Draft, Row, averaged, facts_of, row_of
-from upkeep.report.selecting import Entry, Selection, Values
+from upkeep.report.selecting import Entry, Selection, Values, values_of
 from upkeep.report.specs import Match, PaperSpec, TableSpec, read_paper
 from upkeep.report.waiting import Gaps
 
@@ -94,21 +94,21 @@ def build(
     Raises:
         UpkeepError: the spec names a field that does not exist.
     """
-    places = _places(spec, paper, reference, scores)
-    return _filled(places, pending, gaps, places.settings)
+    places = _places(spec, paper, reference, values_of(scores))
+    return _filled(places, values_of(pending), gaps, places.settings)
 
 
 def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None) -> Iterator[Table]:
     """Every table of a paper's folder, in order; a score is a variant only where the fewest of its settings are odd."""
-    paper, nearest = read_paper(folder), dict[int, int]()
-    found = [_places(spec, paper, read_reference(folder / "reference" / spec.file), scores) for spec in paper.tables]
+    paper, nearest, own, waiting = read_paper(folder), dict[int, int](), values_of(scores), values_of(pending)
+    found = [_places(spec, paper, read_reference(folder / "reference" / spec.file), own) for spec in paper.tables]
     for place, foreign in (item for places in found for item in places.settings.items()):
         nearest[place] = min(foreign, nearest.get(place, foreign))
     for places in found:
-        yield _filled(places, pending, gaps, nearest)
+        yield _filled(places, waiting, gaps, nearest)
 
 
-def _places(spec: TableSpec, paper: PaperSpec, reference: pl.DataFrame, scores: pl.DataFrame) -> _Places:
+def _places(spec: TableSpec, paper: PaperSpec, reference: pl.DataFrame, scores: Sequence[Values]) -> _Places:
     """Arguments as of `build`."""
     columns = [_merged(combination) for combination in itertools.product(*(axis.items() for axis in spec.columns))]
     fields = {*spec.where, *spec.rows, *(name for _, match in columns for name in match), *(s.field for s in spec.stub)}
@@ -118,7 +118,7 @@ def _places(spec: TableSpec, paper: PaperSpec, reference: pl.DataFrame, scores: 
     published = reference.with_columns(
         dataset_id="dataset", provenance=pl.lit("release"), stand_in=pl.lit(""), trained=pl.lit(value=True)
     )
-    for values in selection.rows(published):
+    for values in selection.rows(values_of(published)):
         for index, entry in selection.published(values):
             rows.setdefault(entry, Draft(values)).published[index] = values
     about = {entry.key[spec.rows.index("metric")] for entry in rows} if "metric" in spec.rows else set()
@@ -131,7 +131,7 @@ def _places(spec: TableSpec, paper: PaperSpec, reference: pl.DataFrame, scores: 
     return _Places(spec, paper, reference, [path for path, _ in columns], selection, rows, own)
 
 
-def _filled(places: _Places, pending: pl.DataFrame, gaps: Gaps | None, nearest: Mapping[int, int]) -> Table:
+def _filled(places: _Places, pending: Sequence[Values], gaps: Gaps | None, nearest: Mapping[int, int]) -> Table:
     """A table with our own numbers.
 
     Args:
@@ -147,9 +147,8 @@ def _filled(places: _Places, pending: pl.DataFrame, gaps: Gaps | None, nearest: 
         rows.setdefault(entry, Draft(values)).own[index] = values
         placed[values["place"]] = entry.foreign
     for values in places.selection.rows(pending):
-        for index, entry in list(places.selection.waiting(values, rows)):
-            if entry in rows or not (values["aside"] or values["reason"] in UNRUN):
-                rows.setdefault(entry, Draft(values)).waiting.setdefault(index, values)
+        for index, entry in places.selection.waiting(values, rows):
+            rows.setdefault(entry, Draft(values)).waiting.setdefault(index, values)
 
     facts = [facts_of(places.reference, fact) for fact in spec.facts]
     drafts = sorted(rows.items(), key=lambda item: (not item[1].published, item[0].data != "", item[1].order))

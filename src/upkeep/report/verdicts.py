@@ -8,6 +8,7 @@ paper does not have) have a verdict of their own. How a verdict comes about is i
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from upkeep.report.view import COLUMNS, View, same
 KEY = ("model", "method", "dataset", "subset", "metric")
 RUN = ("model", "method", "supervision", "setting", "dataset")
 """What tells one run from another in a published table."""
+NAMED = ("metric", "dataset", "subset", "method")
+"""Of what a query says which scores it is about."""
 PEOPLE = "human"
 """The method of scores that people reached: they are the published ones."""
 NO_MODELS = frozenset({"any", "open", "closed"})
@@ -107,7 +110,28 @@ def judge(
 
 def runs_of(folder: Path, scores: pl.DataFrame, tables: tuple[str, ...], by: str = "") -> pl.DataFrame:
     """Those of our scores that checks about some of a paper's tables see; arguments as of `judge`."""
-    return _Source(folder, scores, lambda _: np.empty((0, RESAMPLES)), by).of(tables)[1]
+    return _Source(folder, scores, lambda _: np.empty((0, RESAMPLES)), by).of(tables)[1].scores
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """Scores of ours, and what was run for them."""
+
+    scores: pl.DataFrame
+
+    @functools.cached_property
+    def asked(self) -> set[tuple[str, str]]:
+        """(dataset, method), of a method on a trained model either."""
+        runs = self.scores.select("dataset", "method").unique().iter_rows()
+        return {(dataset, part) for dataset, method in runs for part in method.split("+")}
+
+    @functools.cached_property
+    def settings(self) -> list[dict[str, str]]:
+        return [_options(setting) for setting in self.scores["setting"].unique()]
+
+    @functools.cached_property
+    def models(self) -> set[str]:
+        return set(self.scores["model"])
 
 
 class _Source:
@@ -120,8 +144,9 @@ class _Source:
     def __init__(
         self, folder: Path | None, scores: pl.DataFrame, resamples: Resamples, by: str, drawn: Drawn = EMPTY
     ) -> None:
-        self._folder, self._all, self._resamples, self._by, self._drawn_by = folder, scores, resamples, by, drawn
-        self._seen: dict[tuple[str, ...], tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]] = {}
+        self._folder, self._all, self._resamples, self._drawn_by = folder, scores, resamples, drawn
+        self._judged = as_judged(scores, by)
+        self._seen: dict[tuple[str, ...], tuple[pl.DataFrame, _Ran, _Ran]] = {}
         self._views: dict[object, View] = {}
 
     def verdict(self, claim: Claim) -> Verdict:
@@ -130,11 +155,11 @@ class _Source:
             numbers, mine, _ = self.of(check.tables)
             people = numbers.filter(pl.col("method") == PEOPLE, PEOPLE in _named(check))
             of = ("printed", self._folder and check.tables, people.is_empty())
-            found.append(self._cases(claim, check, _with_people(mine, people), of))
+            found.append(self._cases(claim, check, _with_people(mine.scores, people), of))
             if numbers.is_empty() or not found[-1]:
                 missing += _lacking(claim.needs, mine, models=self._folder is not None, people=not people.is_empty())
             else:
-                missing += _not_run(claim, check, numbers, mine)
+                missing += _not_run(claim, check, numbers, mine.scores)
             borrowed |= not people.is_empty() and bool(found[-1])
         short = [
             check for check, cases in zip(claim.checks, found, strict=True) if _is_short(check, cases, self._folder)
@@ -146,31 +171,28 @@ class _Source:
         found, missing = [], []
         for check in claim.checks:
             _, _, rest = self.of(check.tables)
-            found.append(self._cases(claim, check, rest, ("others", check.tables)))
+            found.append(self._cases(claim, check, rest.scores, ("others", check.tables)))
             if not found[-1]:
                 return None
             missing += _lacking(claim.needs, rest, models=False, people=True)
         return _verdict(claim, found, list(dict.fromkeys(missing)), short=False, borrowed=False)
 
-    def of(self, tables: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    def of(self, tables: tuple[str, ...]) -> tuple[pl.DataFrame, _Ran, _Ran]:
         """Published numbers, scores of ours of the runs that they print, and our others. Without numbers these are the
         models' that the figure draws; where it draws any, or without a paper, all of ours are the former."""
-        if tables not in self._seen:
-            numbers = printed(self._folder, tables) if self._folder else self._all.clear()
+        if (asked := tables if self._folder else ()) not in self._seen:
+            numbers = printed(self._folder, asked) if self._folder else self._all.clear()
             judges = numbers.select(option(JUDGE)).to_series().unique().to_list()
-            scores = self._all if any(judges) else as_judged(self._all, self._by)
+            scores = self._all if any(judges) else self._judged
             if numbers.is_empty():
-                models = [model for table in tables for model in self._drawn_by.get(table, ())]
-                is_drawn = pl.col("model").is_in(models) if models else pl.lit(value=True)
-                self._seen[tables] = numbers, scores.filter(is_drawn), scores.filter(~is_drawn)
+                models = [model for table in asked for model in self._drawn_by.get(table, ())]
+                is_of = pl.col("model").is_in(models) if models else pl.lit(value=True)
             else:
                 known = _by_key(numbers)
-                is_printed = pl.Series(
-                    [any(_is_printed(run, one) for one in known.get(key, ())) for key, run in _runs(scores)],
-                    dtype=pl.Boolean,
-                )
-                self._seen[tables] = numbers, scores.filter(is_printed), scores.filter(~is_printed)
-        return self._seen[tables]
+                are_printed = [any(_is_printed(run, one) for one in known.get(key, ())) for key, run in _runs(scores)]
+                is_of = pl.lit(pl.Series(are_printed, dtype=pl.Boolean))
+            self._seen[asked] = numbers, _Ran(scores.filter(is_of)), _Ran(scores.filter(~is_of))
+        return self._seen[asked]
 
     def _cases(self, claim: Claim, check: Check, scores: pl.DataFrame, of: object) -> dict[str, _Counted]:
         """The cases of a check, each with the resamples in which it is satisfied and in which it is not.
@@ -336,10 +358,14 @@ def _others(rows: int) -> list[Floats]:
 def _used(view: View, claim: Claim, check: Check, scores: pl.DataFrame) -> pl.DataFrame:
     """Fewer scores of which a check says the same: those of the metrics and so on that its query names, where it is
     seen to use no others."""
+    named = {name: scores[name].is_in(list(_named(check))).to_numpy() for name in NAMED}
     kept = np.ones(len(scores), dtype=bool)
-    for column in ("metric", "dataset", "subset", "method"):
-        fewer = kept & scores[column].is_in(list(_named(check))).to_numpy()
-        if not fewer.any() or fewer.sum() == kept.sum():
+    for names in (NAMED, *((name,) for name in NAMED)):  # all at once, which is right as a rule, and then each
+        fewer = kept
+        for name in names:
+            if (both := fewer & named[name]).any():
+                fewer = both
+        if fewer.sum() == kept.sum():
             continue
         values = np.repeat(view.values[:, None], 4, axis=1)
         for time, other in enumerate(_others(len(scores)), 1):
@@ -355,27 +381,19 @@ def _named(check: Check) -> set[str]:
     return set(re.findall(r"'((?:[^']|'')*)'", check.query))
 
 
-def _lacking(needs: Needs, scores: pl.DataFrame, *, models: bool, people: bool) -> list[str]:
+def _lacking(needs: Needs, ran: _Ran, *, models: bool, people: bool) -> list[str]:
     """What a claim needs that was not run."""
-    asked = {
-        (dataset, part)
-        for dataset, method in scores.select("dataset", "method").unique().iter_rows()
-        for part in method.split("+")
-    }
     lacking = [
         f"{method} on {dataset}"
         for dataset in needs.datasets
         for method in needs.methods
-        if (dataset, method) not in asked and not (people and method == PEOPLE)
+        if (dataset, method) not in ran.asked and not (people and method == PEOPLE)
     ]
-    if not needs.methods and scores.is_empty():
+    if not needs.methods and ran.scores.is_empty():
         lacking = [f"scores on {dataset}" for dataset in needs.datasets]
-    settings = [_options(row) for row in scores["setting"].unique()]
     for wanted in needs.settings:
-        if not any(wanted.items() <= one.items() for one in settings):
+        if not any(wanted.items() <= one.items() for one in ran.settings):
             lacking.append(f"a run with {', '.join(f'{key}={value}' for key, value in wanted.items())}")
     if models:
-        lacking += [
-            f"the model {name}" for name in needs.models if name not in NO_MODELS and name not in set(scores["model"])
-        ]
+        lacking += [f"the model {name}" for name in needs.models if name not in NO_MODELS and name not in ran.models]
     return lacking

@@ -20,12 +20,17 @@ Sides = Mapping[str, tuple[float, float]]
 """What a query gives: the name of each case -> its two sides. A row with a missing side is no case."""
 _MOST = 1_000_000
 """Rows of scores that are held for one query."""
+_VALUE = "CASE WHEN undefined THEN 'nan'::DOUBLE ELSE value END AS value"
+"""DuckDB takes a number that is none for a missing one, which a mean would pass over."""
 
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
     """In memory, empty: what a view makes is temporary, of its connection. To start one takes longer than a query."""
-    return duckdb.connect(":memory:", config={"enable_external_access": "false", "threads": "1"})
+    # Objects are not looked at for what they are (`pandas_analyze_sample`): they are texts.
+    return duckdb.connect(
+        ":memory:", config={"enable_external_access": "false", "threads": "1", "pandas_analyze_sample": "0"}
+    )
 
 
 class View:
@@ -36,23 +41,23 @@ class View:
     """
 
     def __init__(self, numbers: pl.DataFrame) -> None:
-        self.values: Floats = numbers["value"].cast(pl.Float64).to_numpy()
+        values = numbers["value"].cast(pl.Float64)
+        self.values: Floats = values.to_numpy()
+        self._asked: dict[str, Sides] = {}
         self._connection = _database().cursor()
-        given = {
-            name: numbers[name].cast(pl.Float64 if name == "value" else pl.String).to_list()
-            for name in COLUMNS
-            if name != "setting"
-        } | {
-            name: numbers["setting"].list.eval(pl.element().struct.field(name.removesuffix("s"))).to_list()
-            for name in ("keys", "values")
-        }
-        kinds = {"value": "DOUBLE[]", "keys": "VARCHAR[][]", "values": "VARCHAR[][]"}
-        unnested = ", ".join(f'unnest(?::{kinds.get(name, "VARCHAR[]")}) AS "{name}"' for name in given)
+        # Texts go over as they lie in memory, and of the settings the few that differ.
+        each = numbers.select("setting").unique(maintain_order=True).with_row_index("at", 1)
+        at = numbers.join(each, on="setting", how="left", maintain_order="left", nulls_equal=True)["at"]
+        given = {name: numbers[name].cast(pl.String).to_numpy() for name in COLUMNS if name != "setting"}
+        given |= {"value": self.values, "undefined": values.is_nan().fill_null(value=False).to_numpy()}
+        self._connection.register("given_from", given | {"at": at.to_numpy()})
         self._connection.execute(
-            f'CREATE TEMP TABLE given AS SELECT * EXCLUDE (keys, "values"), map(keys, "values") AS setting, '
-            f"row_number() OVER () - 1 AS place FROM (SELECT {unnested})",
-            list(given.values()),
+            f'CREATE TEMP TABLE given AS SELECT * EXCLUDE (undefined, "at") REPLACE ({_VALUE}), '
+            'map((?::VARCHAR[][])["at"], (?::VARCHAR[][])["at"]) AS setting, '
+            "row_number() OVER () - 1 AS place FROM given_from",
+            [each["setting"].list.eval(pl.element().struct.field(name)).to_list() for name in ("key", "value")],
         )
+        self._connection.unregister("given_from")
         self._connection.execute("CREATE TEMP VIEW scores AS SELECT * EXCLUDE (place) FROM given")
         self._connection.execute("CREATE TEMP MACRO opt(setting, name) AS coalesce(setting[name], '')")
 
@@ -71,6 +76,11 @@ class View:
         Raises:
             UpkeepError: it is no SQL, or does not give `lhs` and `rhs` as numbers.
         """
+        if query not in self._asked:
+            self._asked[query] = self._answered(query, where)
+        return self._asked[query]
+
+    def _answered(self, query: str, where: str) -> Sides:
         names, rows = self._ask(query, where)
         if not {"lhs", "rhs"} <= set(names):
             raise UpkeepError("the query of a check lacks a side", where=where, expected="lhs, rhs", found=names)
@@ -124,18 +134,16 @@ class View:
     def _once(self, query: str, where: str, values: Floats) -> Sides:
         self._draw(values[:, None])
         scores = "SELECT given.* EXCLUDE (place, value), drawn.value FROM given JOIN drawn USING (place)"
-        return self.sides(f"WITH scores AS ({scores}) SELECT * FROM (\n{query.strip().rstrip(';')}\n)", where)
+        return self._answered(f"WITH scores AS ({scores}) SELECT * FROM (\n{query.strip().rstrip(';')}\n)", where)
 
     def _draw(self, values: Floats) -> None:
         """The table `drawn` (place, time, value) of values that are there."""
         rows, times = np.nonzero(~np.isinf(values))
         found = values[rows, times]
-        # DuckDB takes a number that is none for a missing one, which a mean would pass over.
         drawn = {"place": rows, "time": times, "value": found, "undefined": np.isnan(found)}
         self._connection.register("drawn_from", drawn)
         self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE drawn AS "
-            "SELECT place, time, CASE WHEN undefined THEN 'nan'::DOUBLE ELSE value END AS value FROM drawn_from"
+            f"CREATE OR REPLACE TEMP TABLE drawn AS SELECT * EXCLUDE (undefined) REPLACE ({_VALUE}) FROM drawn_from"
         )
         self._connection.unregister("drawn_from")
 

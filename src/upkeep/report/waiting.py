@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ class Printed:
     @classmethod
     def of(cls, references: Iterable[pl.DataFrame]) -> Printed:
         """What these tables of published numbers have."""
-        return cls(frozenset(triple for reference in references for triple in reference.select(NAMES).iter_rows()))
+        return cls(frozenset(triple for one in references for triple in one.select(NAMES).unique().iter_rows()))
 
 
 def pending(
@@ -105,7 +106,7 @@ def pending(
         printed: what the published numbers are called.
         wanted: cell -> the one of no suite that it lacks beside it.
     """
-    scored = set(scores["cell"])
+    scored, waits = set(scores["cell"]), _Waits(catalog, printed or Printed(), datasets)
     rows: list[dict[str, object]] = []
     for cell in cells:
         reasons = lacking.get(str(cell), {})
@@ -114,36 +115,42 @@ def pending(
         command = f"./upkeep run {suite}" if suite else command_of(cell)
         if (other := (wanted or {}).get(cell)) is not None and str(cell) in scored:
             command = f"{command_of(other)} --suite {suite}" if suite else command_of(other)
-        card, known = datasets.get(cell.dataset), printed or Printed()
-        rows += _rows(catalog, cell, reasons, command, card, known)
+        rows += waits.rows(cell, reasons, command)
         for judge, reason in (unjudged or {}).get(cell, {}).items():
             told = {"": f"not judged by {judge}: {reason}"}
-            rows += _rows(catalog, cell, told, f"./upkeep judge {suite}".rstrip(), card, known, ((JUDGE, judge),))
+            rows += waits.rows(cell, told, f"./upkeep judge {suite}".rstrip(), ((JUDGE, judge),))
     return pl.DataFrame(rows, schema=PENDING_SCHEMA)
 
 
-def _rows(
-    catalog: Catalog,
-    cell: Cell,
-    reasons: Mapping[str, str],
-    command: str,
-    card: DatasetCard | UpkeepError | None,
-    printed: Printed,
-    by: Pairs = (),
-) -> Iterator[dict[str, object]]:
-    if not reasons:
-        return
-    identity = identify(catalog, cell, card if isinstance(card, DatasetCard) else None)
-    known = {name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)}
-    for dataset, setting in _called(catalog, cell.dataset, identity.dataset, card, printed):
-        named = known | {"dataset": dataset, "cell": str(cell), "aside": bool(setting)}
-        named["setting"] = as_rows((*identity.setting, *setting, *by))
-        for metric, reason in reasons.items():
-            yield named | {"lacks": metric, "reason": reason, "command": command}
+class _Waits:
+    """Cells that wait, as tables call them."""
+
+    def __init__(
+        self, catalog: Catalog, printed: Printed, datasets: Mapping[str, DatasetCard | UpkeepError] | None = None
+    ) -> None:
+        """Arguments as of `pending`."""
+        self._catalog, self._printed = catalog, printed
+        self._built = {name: card for name, card in (datasets or {}).items() if isinstance(card, DatasetCard)}
+        self._called: dict[str, list[tuple[str, Pairs]]] = {}
+
+    def rows(self, cell: Cell, reasons: Mapping[str, str], command: str, by: Pairs = ()) -> Iterator[dict[str, object]]:
+        """The rows of a cell (PENDING_SCHEMA); `reasons` are by the metric that it lacks."""
+        if not reasons:
+            return
+        built = self._built.get(cell.dataset)
+        identity = identify(self._catalog, cell, built)
+        known = {name: getattr(identity, name) for name in PENDING_SCHEMA if hasattr(identity, name)}
+        if cell.dataset not in self._called:
+            self._called[cell.dataset] = _called(self._catalog, cell.dataset, identity.dataset, built, self._printed)
+        for dataset, setting in self._called[cell.dataset]:
+            named = known | {"dataset": dataset, "cell": str(cell), "aside": bool(setting)}
+            named["setting"] = as_rows((*identity.setting, *setting, *by))
+            for metric, reason in reasons.items():
+                yield named | {"lacks": metric, "reason": reason, "command": command}
 
 
 def _called(
-    catalog: Catalog, dataset: str, name: str, card: DatasetCard | UpkeepError | None, printed: Printed
+    catalog: Catalog, dataset: str, name: str, card: DatasetCard | None, printed: Printed
 ) -> list[tuple[str, Pairs]]:
     """What tables call a dataset: by its name, and by the names and settings that its metrics give to slices of it.
 
@@ -156,7 +163,7 @@ def _called(
     is_part = name != (catalog.dataset(dataset).stands_for or dataset)
     if is_part and family.settings[1:]:  # all of its scores have such settings
         return [(name, tuple(given.items())) for given in family.settings[1:]]
-    slices = card.slices if isinstance(card, DatasetCard) else {}
+    slices = card.slices if card else {}
     found: dict[tuple[str, Pairs], None] = {(name, ()): None}
     found |= {(name, tuple(given.items())): None for given in family.settings[:1]}
     for pair in family.crossed:
@@ -209,18 +216,17 @@ def beyond(
     Raises:
         UpkeepError: a card or a suite cannot be read.
     """
-    search = _Search(catalog)
+    search, waits = catalog.once(_Search, catalog), _Waits(catalog, printed)
     own, gaps = set(cells), {}
     found: dict[Cell, None] = {}
     for triple in sorted(printed.triples):
         names = _own_names(triple, called)
         gaps[triple] = min((search.gap(*name) for name in names), key=lambda gap: gap.lacking)
         found |= dict.fromkeys(cell for name in names for cell in search.cells(*name) if cell not in own)
-    suites = {cell: name for name in sorted(catalog.suites, reverse=True) for cell in _cells_of(catalog, name)}
-    rows: list[dict[str, object]] = []
+    suites, rows = search.suites, list[dict[str, object]]()
     for cell in sorted(found, key=lambda cell: cell not in suites):  # stable: a method's first variant stays first
         command = f"./upkeep run {suites[cell]}" if cell in suites else _by_itself(catalog, cell)
-        rows += _rows(catalog, cell, {"": NOT_RUN}, command, None, printed)
+        rows += waits.rows(cell, {"": NOT_RUN}, command)
     return pl.DataFrame(rows, schema=PENDING_SCHEMA), gaps
 
 
@@ -249,13 +255,6 @@ def _own_names(triple: Triple, called: Sequence[Called]) -> list[Triple]:
     return list(dict.fromkeys(found))
 
 
-def _cells_of(catalog: Catalog, suite: str) -> Sequence[Cell]:
-    """The cells of another suite; one that names what there is not has none to offer."""
-    with contextlib.suppress(UpkeepError):
-        return catalog.cells(catalog.suite(suite))
-    return ()
-
-
 class _Search:
     """From what the papers call things to what this suite has of that name."""
 
@@ -276,6 +275,16 @@ class _Search:
                 with contextlib.suppress(UpkeepError):  # the reason of all cells of that dataset
                     if any(pair.into == "dataset" for pair in family_of(catalog, name).crossed):
                         self._crossed.setdefault(whole, []).append(name)
+
+    @functools.cached_property
+    def suites(self) -> dict[Cell, str]:
+        """The first suite that has a cell; one that names what there is not has none to offer."""
+        found: dict[Cell, str] = {}
+        for name in sorted(self._catalog.suites):
+            with contextlib.suppress(UpkeepError):
+                for cell in self._catalog.cells(self._catalog.suite(name)):
+                    found.setdefault(cell, name)
+        return found
 
     def gap(self, dataset: str, method: str, model: str) -> Gap:
         """Why no cell gives a number of this dataset, method and model with the settings that are asked for."""

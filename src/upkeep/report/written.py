@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from upkeep.files import write_atomically
-from upkeep.grading.settings import printed
+from upkeep.grading.settings import as_text
 from upkeep.report.latex import to_latex
 from upkeep.report.parts import LEGEND, OURS, Part, ours, papers
 from upkeep.report.tables import Table
@@ -84,9 +84,7 @@ def write_elsewhere(scores: pl.DataFrame, placed: Collection[int], folder: Path)
         placed: rows of them that are in a table.
     """
     left = scores.with_row_index("place").filter(~pl.col("place").is_in(sorted(placed)))
-    settings = [printed(setting) for setting in left["setting"]]
-    file = left.drop("place", "table").with_columns(pl.Series("setting", settings, dtype=pl.String)).write_csv()
-    write_atomically(folder / ELSEWHERE, file.encode())
+    write_atomically(folder / ELSEWHERE, as_text(left.drop("place", "table")).write_csv().encode())
     return len(left)
 
 
