@@ -5,7 +5,9 @@ nothing at all: that a value is above what it is, and that it is below. Each is 
 studies, of every kind of score and however many questions there are (of what is measured, from FEWEST_MEASURED on: with
 fewer none is). Of scores that are no ratios of counts the table says how often it would be without the question that
 was not asked; that is expected to be more than 5% of many. The last findings say that two methods are nearer than they
-are; *seen alone* is there what it would be if their distance stood on one side of a check.
+are, that one of two equal gains is the larger one, and that the largest of twelve is larger or smaller than it is. They
+are expected in at most 5%, too; *seen alone* is there what it would be if a distance stood on one side of a check. Of
+few questions that are as hard for all, and of the largest of many, that is expected to be more than 5%.
 
 With `--clear` findings are true by a clear size, and the table says how often each is called *holds*: the question that
 was not asked is expected to cost less than ten points of a hundred at 60 questions. Prints a Markdown table.
@@ -32,6 +34,7 @@ Cells = list[tuple[Floats, Floats]]
 """For each cell hits and totals, (questions, studies) each."""
 GROUP = 100
 """Studies that share a dataset's draws of questions."""
+MODELS = 12
 
 
 def rate(rng: Generator, shape: Shape, chance: float) -> tuple[Cells, float]:
@@ -117,6 +120,21 @@ NEAR = {
     "two methods, 5 points apart, said to be nearer, as hard for both": (0.75, 0.70, 1.0),
     "two methods, 20 points apart, said to be nearer": (0.70, 0.50, 0.5),
 }
+AHEAD: dict[str, Callable[[Generator, Shape], Cells]] = {
+    # of four cells the first is as far ahead of the second as the third is of the fourth
+    "two gains of 5 points, as hard for all": lambda rng, shape: gains(rng, shape, (0.75, 0.70, 0.70, 0.65), 1.0),
+    "two gains of 20 points": lambda rng, shape: gains(rng, shape, (0.80, 0.60, 0.60, 0.40), 0.5),
+    "gains of 5 points on two types, as hard for all": lambda rng, shape: of_types(rng, shape, (0.5, 0.45), 1.0),
+    "gains of 15 points on two types": lambda rng, shape: of_types(rng, shape, (0.5, 0.35), 0.5),
+    "two falls on a third of the questions, as hard for all": lambda rng, shape: falls(rng, shape, 1.0),
+    "two falls on a third of the questions": lambda rng, shape: falls(rng, shape, 0.5),
+}
+LARGEST = {
+    # of twelve models the largest distance and the smallest, and whether a model's two cells are asked the same
+    "largest of 12 losses, of 5 to 27 points, two datasets": (0.27, 0.05, False),
+    "largest of 12 losses, of 27 points each, two datasets": (0.27, 0.27, False),
+    "largest of 12 gains, of 0 to 11 points, the same questions": (0.11, 0.0, True),
+}
 CLEAR: dict[str, tuple[Kind, float]] = {
     # with what the finding says that the value, or the distance of two, is above
     "macro F1, two methods, 20 points apart": (lambda rng, n: macro_f1(rng, n, told=(0.8, 0.8), other=(0.6, 0.6)), 0),
@@ -128,26 +146,78 @@ CLEAR: dict[str, tuple[Kind, float]] = {
 }
 
 
-def called(cells: Cells, truth: float, name: str, *, same: bool) -> tuple[int, int]:
+def gains(rng: Generator, shape: Shape, chances: Sequence[float], alike: float) -> Cells:
+    """Of cells that are asked the same; this share of the questions is as hard for all."""
+    shared, hardness = rng.random(shape) < alike, rng.random(shape)
+    right = [np.where(shared, hardness, rng.random(shape)) < chance for chance in chances]
+    return [(answers * 1.0, np.ones(shape)) for answers in right]
+
+
+def of_types(rng: Generator, shape: Shape, chances: Sequence[float], alike: float) -> Cells:
+    """Of two methods on so many questions of one type, and on as many of another."""
+    cells, nothing = [gains(rng, shape, chances, alike) for _ in range(2)], np.zeros(shape)
+    sides = [lambda numbers: np.concatenate([numbers, nothing]), lambda numbers: np.concatenate([nothing, numbers])]
+    return [(side(hits), side(totals)) for side, both in zip(sides, cells, strict=True) for hits, totals in both]
+
+
+def falls(rng: Generator, shape: Shape, alike: float) -> Cells:
+    """Of two models the answers to all questions, and to that third of them that is harder; `shape` has the third."""
+    size, studies = 3 * shape[0], shape[1]
+    part = np.repeat(np.arange(size)[:, None] < shape[0], studies, axis=1)
+    shared, hardness = rng.random(part.shape) < alike, rng.random(part.shape)
+    found: Cells = []
+    for chance in (0.7, 0.6):
+        right = np.where(shared, hardness, rng.random(part.shape)) < np.where(part, chance - 0.2, chance)
+        found += [(right * 1.0, np.ones(part.shape)), (right * part * 1.0, part * 1.0)]
+    return found
+
+
+def called(cells: Cells, truth: float, name: str, *, same: bool) -> list[int]:
     """Of a group of studies, those that call certain that the value is above the true one, and below."""
-    names = [f"{n:05}" for n in range(len(cells[0][0]))]
-    first, *others = (
-        Draws(name if same else f"{name}.{number}", names).ratios(names, hits, totals)
-        for number, (hits, totals) in enumerate(cells)
-    )
-    other = sum(others, np.full_like(first, truth))
-    found = [0, 0]
-    for study in range(first.shape[1]):
-        for below in (False, True):
-            found[below] += certain(first[:, study], other[:, study], below=below)
-    return found[0], found[1]
+    first, *others = (values(cell, name if same else f"{name}.{number}") for number, cell in enumerate(cells))
+    return both([(first, sum(others, np.full_like(first, truth)))])
+
+
+def called_ahead(cells: Cells, name: str) -> list[int]:
+    """Those that call certain that the first of two distances is the larger one, and that the second is; then the same
+    if each were one side."""
+    one, less, other, other_less = (values(cell, name) for cell in cells)
+    return both([(one + other_less, other + less)]) + both([(one - less, other - other_less)])
+
+
+def called_largest(rng: Generator, shape: Shape, of: tuple[float, float, bool], name: str) -> list[int]:
+    """Those that call certain that the largest distance is above the true one, and below; then the same if the largest
+    were one side."""
+    largest, smallest, same = of
+    ahead, behind = [0.6] * MODELS, [*(0.6 - np.linspace(smallest, largest, MODELS))]
+    together = gains(rng, shape, ahead + behind, 0.5)
+    first, second = together[:MODELS], together[MODELS:] if same else gains(rng, shape, behind, 0.5)
+    names = name, name if same else f"{name}.second"
+    models = [(values(one, names[0]), values(less, names[1])) for one, less in zip(first, second, strict=True)]
+    alone = np.max([one - less for one, less in models], axis=0)
+    return both([(one, less + largest) for one, less in models]) + both([(alone, np.full_like(alone, largest))])
+
+
+def values(cell: tuple[Floats, Floats], name: str) -> Floats:
+    """(RESAMPLES, studies): a cell's scores over the questions of a dataset."""
+    names = [f"{n:05}" for n in range(len(cell[0]))]
+    return Draws(name, names).ratios(names, *cell)
+
+
+def both(cases: Sequence[tuple[Floats, Floats]]) -> list[int]:
+    """Of the studies in two sides, those in which it is certain that some case has the left one above, and that all
+    have it below."""
+    studies = range(cases[0][0].shape[1])
+    return [
+        sum(certain([(one[:, n], other[:, n]) for one, other in cases], below=below) for n in studies)
+        for below in (False, True)
+    ]
 
 
 def called_near(cells: Cells, apart: float, name: str) -> tuple[int, int]:
     """Of a group of studies, those that call certain that two cells are nearer than they are; and if the distance were
     one side."""
-    names = [f"{n:05}" for n in range(len(cells[0][0]))]
-    one, other = (Draws(name, names).ratios(names, hits, totals) for hits, totals in cells)
+    one, other = (values(cell, name) for cell in cells)
     near, total = lambda a, b: (np.abs(one[a] - other[b]) < apart - 1e-9).sum(axis=0), np.zeros(2, dtype=int)
     for place, halves in enumerate((product(HALVES, repeat=2), zip(HALVES, HALVES, strict=True))):
         told = np.stack([near(a, b) for a, b in halves])
@@ -156,11 +226,14 @@ def called_near(cells: Cells, apart: float, name: str) -> tuple[int, int]:
     return int(total[0]), int(total[1])
 
 
-def certain(one: Floats, other: Floats, *, below: bool = False) -> bool:
-    """Whether it is, on resamples, that a score is above another, or below."""
+def certain(cases: Sequence[tuple[Floats, Floats]], *, below: bool = False) -> bool:
+    """Whether it is, on resamples, that some score is above the other one of its case, or that all are below."""
     sign = -1 if below else 1
-    told = [int((sign * one[a] > sign * other[b] + 1e-9).sum()) for a in HALVES for b in HALVES]
-    return rejected([RESAMPLES - weaker(told)], 1, RESAMPLES, LEVEL)
+    against = [
+        RESAMPLES - weaker([int((sign * one[a] > sign * other[b] + 1e-9).sum()) for a in HALVES for b in HALVES])
+        for one, other in cases
+    ]
+    return rejected(against, len(cases) if below else 1, RESAMPLES, LEVEL)
 
 
 def of_study(kind: Kind, rng: Generator, questions: int, name: str, *, said: float | None = None) -> Sequence[bool]:
@@ -178,7 +251,7 @@ def of_study(kind: Kind, rng: Generator, questions: int, name: str, *, said: flo
             continue
         one, *others = resamples
         other = sum(others, np.full_like(one, truth if said is None else said))
-        found += [certain(one, other), certain(one, other, below=True)]
+        found += [certain([(one, other)]), certain([(one, other)], below=True)]
     return found
 
 
@@ -215,6 +288,21 @@ def false_findings(studies: int, sizes: Sequence[int], seed: int) -> None:
                 sure += called_near(cells, apart, f"{seed} {name} {group}")
             near, alone = 100 * sure / (groups * GROUP)
             print(f"| {name} | {questions} | {groups * GROUP:,} | {near:.1f} |  | {alone:.1f} |  |", flush=True)
+    for number, name in enumerate((*AHEAD, *LARGEST)):
+        for questions in sizes:
+            rng, groups, total = (
+                np.random.default_rng([400 + number, questions, seed]),
+                -(-studies // GROUP),
+                np.zeros(4),
+            )
+            for group in range(groups):
+                shape, label = (questions, GROUP), f"{seed} {name} {group}"
+                if name in AHEAD:
+                    total += called_ahead(AHEAD[name](rng, shape), label)
+                else:
+                    total += called_largest(rng, shape, LARGEST[name], label)
+            shown = " | ".join(f"{share:.1f}" for share in 100 * total / (groups * GROUP))
+            print(f"| {name} | {questions} | {groups * GROUP:,} | {shown} |", flush=True)
 
 
 def true_findings(studies: int, sizes: Sequence[int], seed: int) -> None:

@@ -40,8 +40,8 @@ class Check(Record, frozen=True, kw_only=True):
     op: Literal[">", ">=", "<", "<="]
     within: float | None = None
     """How far the sides are to be from each other, by `op`; without it they are compared themselves."""
-    quantifier: Literal["all", "most"] = "all"
-    """How many of the cases must satisfy it; `most` is more than half."""
+    quantifier: Literal["all", "most", "some"] = "all"
+    """How many of the cases must satisfy it; `most` is more than half, `some` is one."""
     rows: Count
     """Cases that the published tables give; 0 where the paper prints no numbers."""
     table: str | list[str]
@@ -58,7 +58,7 @@ class Check(Record, frozen=True, kw_only=True):
 
     def wanted(self, cases: int) -> int:
         """How many of so many cases must satisfy it."""
-        return cases if self.quantifier == "all" else cases // 2 + 1
+        return {"all": cases, "most": cases // 2 + 1, "some": 1}[self.quantifier]
 
 
 class Needs(Record, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ leaves 2.5% on either side, a verdict 5% on the side that is against the finding
 (those of ratios are by formula: `statistics`), so with few questions verdicts are the more careful ones. And an
 interval is of one score: two that overlap may differ for certain, for a verdict compares answers to the same question.
 
-A check wants u of its k cases: all, or more than half. It *holds* where (k - u + 1) times the u-th smallest p is at
-most 0.05, which is the test of the partial conjunction of u of k (Y. Benjamini and R. Heller, Screening for partial
+A check wants u of its k cases: all, most or some. It *holds* where (k - u + 1) times the u-th smallest p is at most
+0.05, which is the test of the partial conjunction of u of k (Y. Benjamini and R. Heller, Screening for partial
 conjunction hypotheses, Biometrics 64, 2008). For `all` this says that every case is satisfied in more than 95% of the
 resamples. Counting the resamples in which the check as a whole is satisfied would not do for `most`: among many cases
 that are even, some or other is nearly always on the right side. A claim holds where each of its checks does. If it is
