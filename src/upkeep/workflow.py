@@ -272,9 +272,13 @@ class Workflow:
         return self._plan(f"scores/{self.name}", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
 
     def plan_of_report(self, wildcards: Any) -> str:
-        """What decides the report beside the scores: the papers' numbers and claims, and the code."""
-        papers = [f"papers/{paper}" for paper in self.catalog.suite(self.name).papers]
-        return self._plan(f"reports/{self.name}", tree(self.catalog, "src/upkeep/report", *papers))
+        """What decides the report beside the scores: the papers' numbers and claims, the cards that their tables read,
+        and the code."""
+        from upkeep.report.card_fields import cards_of  # with polars
+
+        papers = self.catalog.suite(self.name).papers
+        parts = [*(f"papers/{paper}" for paper in papers), *cards_of(self.catalog, papers)]
+        return self._plan(f"reports/{self.name}", tree(self.catalog, "src/upkeep/report", *parts))
 
     # ------------------------------------------------------------ resources
 
