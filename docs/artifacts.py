@@ -69,7 +69,7 @@ def _table(catalog: Catalog, paper: str, table: Table) -> tuple[str, ...]:
     title, printed = table.spec.title, str(len(places))
     if read and not command:
         expected = f"what our cards set{_left(never)}"
-        return title, printed, "", "CPU, no run", expected, f"`./upkeep report {paper}`"
+        return title, printed, "", "CPU, no run", expected, f"`./upkeep explain {paper}/{table.spec.id}`"
     if len(never) == len(places) or not command:
         expected = f"nothing: {next((one.reason for one in places if one.reason), 'no run of ours fills it')}"
         return title, printed, "", "", expected, ""

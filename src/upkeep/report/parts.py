@@ -13,8 +13,8 @@ from upkeep.report.tables import Table
 MARKS: dict[State, str] = {
     "within the interval": "≈",
     "differs": "≠",
-    "set alike": "=",
-    "set otherwise": "≠",
+    "set alike": "≡",
+    "set otherwise": "≢",
     "not comparable": "†",
     "not run": "○",
     "no number": "✗",

@@ -184,7 +184,8 @@ def _number(draft: Draft, index: int, spec: TableSpec, gaps: Gaps, why: str, reb
     if (said := draft.said.get(index)) is not None:
         state = "no number" if said.value is None else compare_setting(said.value, published)
         return Number(own=said.value, source=said.source, published=published, state=state, reason=said.reason)
-    waiting, state = draft.waiting.get(index), "not run"
+    # What cards set in other places of the row, no cell gives in this one.
+    waiting, state = None if draft.said and beside is None else draft.waiting.get(index), "not run"
     unfilled = [one.why for one in spec.unfilled if agrees(beside, one.match)] if beside else []
     if unfilled:
         gap, state = Gap(unfilled[0]), "no number"

@@ -220,7 +220,7 @@ def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
     if any(number.source for row in rows for number in row.numbers):
         kinds = [kind for kind in ("model", "method", "dataset") if any(getattr(one, f"{kind}s") for one in spec.cards)]
         cards = " and ".join(f"`{kind}s/<{kind}>/{kind}.yaml`" for kind in kinds)
-        notes.append(f"What {cards} set{'s' * (len(kinds) == 1)}, which no run gives: = as printed, ≠ otherwise.")
+        notes.append(f"What {cards} set{'s' * (len(kinds) == 1)}, which no run gives: ≡ as printed, ≢ otherwise.")
     failures = {n.reason for row in rows for n in row.numbers if n.state == "no number"}
     notes += [f"No number of our own (✗): {reason}" for reason in sorted(failures)]
     return notes
