@@ -272,7 +272,7 @@ class Workflow:
         return self._plan(f"scores/{self.name}", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
 
     def plan_of_report(self, wildcards: Any) -> str:
-        """What decides the report beside the scores: the papers' numbers and claims, cards that tables read, the code."""
+        """What decides the report beside the scores: papers' numbers and claims, cards that tables read, the code."""
         from upkeep.report.card_fields import cards_of  # with polars
 
         papers = self.catalog.suite(self.name).papers
