@@ -15,6 +15,7 @@ from upkeep.grading.scores import Scores, scores_now
 from upkeep.jobs import Cell
 from upkeep.needs import gpus_of
 from upkeep.report.claims import Claim, read_claims
+from upkeep.report.rows import Number
 from upkeep.report.specs import FigureSpec, read_paper
 from upkeep.report.tabled import tables_of
 from upkeep.report.tables import Table
@@ -59,22 +60,32 @@ def _paper(catalog: Catalog, scores: Scores, paper: str) -> Iterator[str]:
 def _table(catalog: Catalog, paper: str, table: Table) -> tuple[str, ...]:
     places = [number for row in table.rows if row.published for number in row.numbers if number.published]
     cells = [Cell.parse(name) for name in dict.fromkeys(one.cell for one in places if one.cell)]
-    never = [one for one in places if not one.command]
+    never = [one for one in places if not one.command and not one.source]
+    read = [one for one in places if one.source]
     commands = dict.fromkeys(one.command for one in places if one.command)
     command = f"./upkeep run {paper} --table {paper}/{table.spec.id}"
     if not any(one.startswith(f"./upkeep run {paper}") for one in commands):
         command = " && ".join(dict.fromkeys(part for one in commands for part in one.split(" && ")))
+    title, printed = table.spec.title, str(len(places))
+    if read and not command:
+        expected = f"what our cards set{_left(never)}"
+        return title, printed, "", "CPU, no run", expected, f"`./upkeep explain {paper}/{table.spec.id}`"
     if len(never) == len(places) or not command:
         expected = f"nothing: {next((one.reason for one in places if one.reason), 'no run of ours fills it')}"
-        return table.spec.title, str(len(places)), "", "", expected, ""
+        return title, printed, "", "", expected, ""
     kinds = {catalog.dataset(cell.dataset).provenance for cell in cells}
     expected = "the published counts" if not cells else "the published number within our interval"
     if "rebuild" in kinds:
         expected += "; on rebuilt data beside it, not compared"
-    if never:
-        expected += f"; {len(never)} of the places stay{'s' if len(never) == 1 else ''} empty"
+    if read:
+        expected += f"; in {len(read)} of the places what our cards set"
+    expected += _left(never)
     count, takes = (str(len(cells)), _takes(catalog, cells)) if cells else ("", "CPU, the dataset alone")
-    return table.spec.title, str(len(places)), count, takes, expected, f"`{command}`"
+    return title, printed, count, takes, expected, f"`{command}`"
+
+
+def _left(never: list[Number]) -> str:
+    return f"; {len(never)} of the places stay{'s' if len(never) == 1 else ''} empty" if never else ""
 
 
 def _figure(figure: FigureSpec) -> tuple[str, ...]:

@@ -166,8 +166,7 @@ class Workflow:
             whole = all(self._is_judged(cell, judge) for cell in cells)
             questions = [questions_of(self.catalog, dataset) for dataset in sorted({cell.dataset for cell in cells})]
             plan = self._plan(f"judged/{judge}", digest([judge_parts(self.catalog, judge), questions]), whole)
-            there = (self.catalog.root / self.judging(judge)).is_file()
-            done = whole and there and all(self._standing(cell).manifest for cell in cells)
+            done = whole and all(self._standing(cell).manifest for cell in cells) and self._has_judged(judge)
             data = dict.fromkeys(self.dataset(cell.dataset) for cell in cells)
             needed = [] if done else [*data, *self._model(judge)]
             return [*(self.cell(str(cell), "manifest.json") for cell in cells), *needed, plan]
@@ -178,13 +177,12 @@ class Workflow:
         """Whether a judge's verdicts on a cell need not be made again, as `_counts`."""
         from upkeep.grading.judged import judged
 
-        manifest = self._standing(cell).manifest
-        there = (self.catalog.root / self.judging(judge)).is_file()
-        return (
-            manifest is None
-            or not there
-            or _whole(lambda: judged(self.catalog, cell, judge, manifest), (Damaged, Missing, Stale))
-        )
+        if (manifest := self._standing(cell).manifest) is None or not self._has_judged(judge):
+            return True
+        return _whole(lambda: judged(self.catalog, cell, judge, manifest), (Damaged, Missing, Stale))
+
+    def _has_judged(self, judge: str) -> bool:
+        return (self.catalog.root / self.judging(judge)).is_file()
 
     def files_of_batch(self, batch: Batch) -> list[str]:
         """What the cells of a batch publish."""
@@ -273,9 +271,12 @@ class Workflow:
         return self._plan(f"scores/{self.name}", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
 
     def plan_of_report(self, wildcards: Any) -> str:
-        """What decides the report beside the scores: the papers' numbers and claims, and the code."""
-        papers = [f"papers/{paper}" for paper in self.catalog.suite(self.name).papers]
-        return self._plan(f"reports/{self.name}", tree(self.catalog, "src/upkeep/report", *papers))
+        """What decides the report beside the scores: papers' numbers and claims, cards that tables read, the code."""
+        from upkeep.report.card_fields import cards_of  # with polars
+
+        papers = self.catalog.suite(self.name).papers
+        places = ("src/upkeep/report", *(f"papers/{paper}" for paper in papers), *cards_of(self.catalog, papers))
+        return self._plan(f"reports/{self.name}", tree(self.catalog, *places))
 
     # ------------------------------------------------------------ resources
 

@@ -12,7 +12,7 @@ from upkeep.inputs import remedy_of
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.machine.checkout import told
-from upkeep.report.parts import mark, own_text
+from upkeep.report.parts import difference_text, mark, own_text
 from upkeep.report.rows import Number, Row
 from upkeep.report.tabled import table_ids, tables_of
 from upkeep.report.tables import Table
@@ -62,6 +62,8 @@ class Place(Record, frozen=True, kw_only=True):
     reason: str
     command: str
     """What gives the number, or gives it again."""
+    source: str
+    """Of what is no score but set by cards: field, value and files; else empty."""
     behind: Behind | None
     """Null where no cell stands behind it, or none that counts."""
 
@@ -162,6 +164,7 @@ def _place(scores: Scores, paper: str, table: Table, row: str, column: str, numb
         state=number.state,
         reason=number.reason,
         command=command,
+        source=number.source,
         behind=behind,
     )
 
@@ -220,10 +223,12 @@ def _told(table: Table, place: Place) -> Iterator[str]:
     if place.low is not None and place.high is not None:
         interval = f", 95% interval {place.low:.{digits}f} to {place.high:.{digits}f}"
     yield f"  ours       {_number(table, place)}{interval}" + (f", n = {place.n:,}" if place.n is not None else "")
-    if place.difference is not None:
-        yield f"  difference {place.difference:+.{digits}f}: {place.state}"
+    if difference := difference_text(_as_number(place), digits):
+        yield f"  difference {difference}: {place.state}"
     elif place.state != "unpublished":
         yield f"  state      {place.state}"
+    if place.source:
+        yield f"  set by     {one_line(place.source)}"
     if place.reason:
         yield f"  because    {one_line(place.reason)}"
     if (cell := place.behind) is not None:
@@ -243,7 +248,14 @@ def _parts(parts: dict[str, str]) -> Iterable[str]:
 
 
 def _as_number(place: Place) -> Number:
-    return Number(own=place.own, low=place.low, high=place.high, published=place.published, state=place.state)  # type: ignore[arg-type]
+    return Number(
+        own=place.own,
+        low=place.low,
+        high=place.high,
+        published=place.published,
+        state=place.state,  # type: ignore[arg-type]
+        source=place.source,
+    )
 
 
 def _number(table: Table, place: Place) -> str:

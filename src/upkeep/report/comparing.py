@@ -6,9 +6,19 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
-State = Literal["within the interval", "differs", "not run", "no number", "not comparable", "unpublished"]
-"""What an entry of a table is. `within the interval`: the published number lies in our 95% interval; `no number`: its
-cell failed, or does not count; `unpublished`: the paper has no number there, and of our own none is to be run."""
+State = Literal[
+    "within the interval",
+    "differs",
+    "set alike",
+    "set otherwise",
+    "not run",
+    "no number",
+    "not comparable",
+    "unpublished",
+]
+"""What an entry of a table is. `within the interval`: the published number lies in our 95% interval; `set alike`: it is
+what cards of ours say, which no run gives; `no number`: its cell failed, or does not count; `unpublished`: the paper
+has no number there, and of our own none is to be run."""
 
 NOT_RUN = "not run"
 NO_DATASET = "dataset not available"
@@ -59,3 +69,14 @@ def compare(row: Mapping[str, Any], published: str) -> tuple[State, str]:
     exponent = printed.as_tuple().exponent
     half = float(Decimal(1).scaleb(int(exponent))) / 2 + EPSILON
     return ("within the interval" if low - half <= float(printed) <= high + half else "differs"), ""
+
+
+def digits_of(published: str) -> int:
+    """With how many digits a number is printed."""
+    return len(Decimal(published).as_tuple().digits)
+
+
+def compare_setting(own: float, published: str) -> State:
+    """What comes of what a card sets and the number beside it. That may be rounded, as 262,144 tokens to 262 thousand:
+    ours is held against it in as many digits."""
+    return "set alike" if float(f"{own:.{digits_of(published)}g}") == float(published) else "set otherwise"

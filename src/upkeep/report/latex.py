@@ -37,6 +37,8 @@ _LATEX = {
     "✗": r"$\times$",
     "≈": r"$\approx$",
     "≠": r"$\neq$",
+    "≡": r"$\equiv$",
+    "≢": r"$\not\equiv$",
     "≤": r"$\leq$",
     "≥": r"$\geq$",
     "→": r"$\rightarrow$",

@@ -6,6 +6,7 @@ these nor the suite know gives an empty column or a claim that is never run, and
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError, nearest
 from upkeep.grading import metric_families
+from upkeep.report.card_fields import Cards
 from upkeep.report.claims import Claim, place
 from upkeep.report.fields import check
 from upkeep.report.reference import read_reference
@@ -39,8 +41,11 @@ def check_tables(folder: Path, paper: PaperSpec) -> None:
         columns = [name for axis in table.columns for match in axis.values() for name in match]
         facts = [name for fact in table.facts for name in (*fact.match, *fact.by)]
         names = [*table.rows, *(stub.field for stub in table.stub), *columns, *facts, *table.where]
-        check([*names, *(table.average or {}), *(name for one in table.unfilled for name in one.match)], where)
+        matches = [*(one.match for one in table.unfilled), *(one.match for one in table.cards)]
+        check([*names, *(table.average or {}), *itertools.chain(*matches)], where)
         _require(msgspec.to_builtins(table), known, where)
+        if (folder.parents[1] / "Snakefile").is_file():
+            Cards(Catalog(folder.parents[1]), folder.name).check(table)
     for figure in paper.figures:
         where = f"{folder / FIGURES}: {figure.id}"
         check(_drawn(figure), where)

@@ -14,6 +14,7 @@ from upkeep.layout import Layout
 from upkeep.report import drawing, figures, tables, verdicts, written
 from upkeep.report.asked import asked
 from upkeep.report.best import best_of
+from upkeep.report.card_fields import Cards
 from upkeep.report.drawn import Drawn
 from upkeep.report.fields import as_judged, as_printed
 from upkeep.report.reference import read_reference
@@ -73,7 +74,8 @@ def paper_of(
     scores = as_printed(best_of(table, spec.best, spec.judge) if spec.best else table, spec.called)
     more, gaps = beyond_suite(catalog, cells, known, spec)
     own = of_paper(catalog, paper, known, scores)
-    built = list(tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps))
+    left = as_printed(pl.concat([waiting, more]), spec.called)
+    built = list(tables.build_all(folder, own, left, gaps, Cards(catalog, paper)))
     words = asked(catalog, paper)
     files = [path for one in built for path in written.write(one, own_tables, words)]
     placed = frozenset[int]().union(*(one.placed for one in built))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from upkeep.report.comparing import State
+from upkeep.report.card_fields import in_short
+from upkeep.report.comparing import State, digits_of
 from upkeep.report.rows import Number
 from upkeep.report.tables import Table
 
 MARKS: dict[State, str] = {
     "within the interval": "≈",
     "differs": "≠",
+    "set alike": "≡",
+    "set otherwise": "≢",
     "not comparable": "†",
     "not run": "○",
     "no number": "✗",
@@ -23,18 +26,30 @@ LEGEND = (
     "○ not run, ✗ no number of our own (see the notes), · no published number"
 )
 OURS = "Our own variants"
+EXACT = 6
+"""Digits of what is shown in full."""
 
 
 def own_text(number: Number, digits: int) -> str:
     """Our own number with half its interval and its cell's failed predictions; or the mark that says there is none.
 
-    A count has no decimals, whatever its table's other numbers have.
+    A count has no decimals, whatever its table's other numbers have; what cards set has as many digits as are printed
+    where that is the same, and else its own.
     """
     if number.own is None:
         return MARKS[number.state]
+    if number.source:
+        return in_short(number.own, digits_of(number.published) if number.state == "set alike" else EXACT)
     digits = 0 if number.whole else digits
     half = "" if number.half is None else f"±{number.half:.{digits}f}"
     return f"{number.own:.{digits}f}{half}" + (f" ({number.failed:,} failed)" if number.failed else "")
+
+
+def difference_text(number: Number, digits: int) -> str:
+    """Our own number less the published one, with its sign; empty where there are no two, or a card sets the same."""
+    if number.difference is None or (number.source and not number.difference):
+        return ""
+    return f"{number.difference:+.{EXACT}g}" if number.source else f"{number.difference:+.{digits}f}"
 
 
 def mark(number: Number) -> str:
@@ -51,13 +66,13 @@ def pair_text(number: Number, digits: int, published_row: bool) -> str:
 def told(number: Number, digits: int) -> str:
     """All that is known of a place, as a sentence for a reader who asks."""
     parts = [f"{number.state}: {number.reason}" if number.reason not in ("", number.state) else str(number.state)]
-    if number.difference is not None:
-        parts.append(f"difference {number.difference:+.{digits}f}")
+    if difference := difference_text(number, digits):
+        parts.append(f"difference {difference}")
     if number.low is not None and number.high is not None:
         parts.append(f"95% interval {number.low:.{digits}f} to {number.high:.{digits}f}")
     if number.n is not None:
         parts.append(f"n = {number.n:,}")
-    parts += [text for text in (number.cell, number.command) if text]
+    parts += [text for text in (number.source, number.cell, number.command) if text]
     return "; ".join(parts)
 
 

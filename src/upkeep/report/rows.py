@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from upkeep.grading.settings import option, printed
-from upkeep.report.comparing import UNRUN, State, compare, incomparable
+from upkeep.report.card_fields import Said
+from upkeep.report.comparing import UNRUN, State, compare, compare_setting, incomparable
 from upkeep.report.fields import REBUILD, agrees, expanded, holds
 from upkeep.report.selecting import Entry, Values
 from upkeep.report.specs import Fact, PaperSpec, TableSpec
@@ -38,6 +39,8 @@ class Number:
     """What would give the number, where there is none."""
     failed: int = 0
     """Predictions of the cell that failed; they count as wrong."""
+    source: str = ""
+    """Of what is no score but set by cards: field, value and files."""
     whole: bool = False
     """Whether our own is a count of whole things, which has no decimals; a mean of counts has."""
 
@@ -79,6 +82,8 @@ class Draft:
     first: Values
     published: dict[int, Values] = field(default_factory=dict)
     own: dict[int, Values] = field(default_factory=dict)
+    said: dict[int, Said] = field(default_factory=dict)
+    """What cards say of published numbers."""
     waiting: dict[int, Values] = field(default_factory=dict)
 
     @property
@@ -176,7 +181,11 @@ def _number(draft: Draft, index: int, spec: TableSpec, gaps: Gaps, why: str, reb
             failed=row["failed"] or 0,
             whole=row["unit"] == "count" and float(row["value"]).is_integer(),
         )
-    waiting, state = draft.waiting.get(index), "not run"
+    if (said := draft.said.get(index)) is not None:
+        state = "no number" if said.value is None else compare_setting(said.value, published)
+        return Number(own=said.value, source=said.source, published=published, state=state, reason=said.reason)
+    # What cards set in other places of the row, no cell gives in this one.
+    waiting, state = None if draft.said and beside is None else draft.waiting.get(index), "not run"
     unfilled = [one.why for one in spec.unfilled if agrees(beside, one.match)] if beside else []
     if unfilled:
         gap, state = Gap(unfilled[0]), "no number"

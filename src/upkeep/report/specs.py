@@ -7,9 +7,10 @@ papers/FORMAT.md, or `setting.<key>` for one setting.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from upkeep.contract import Name, Record
 from upkeep.errors import UpkeepError
@@ -49,6 +50,26 @@ class Unfilled(Record, frozen=True, kw_only=True):
     why: str
 
 
+class CardField(Record, frozen=True, kw_only=True):
+    """Places of a table that print what a paper's runs were set to: ours is what cards say. One of `models`, `methods`
+    and `datasets` is given; cards that do not all say the same give no number."""
+
+    match: Match = msgspec.field(default_factory=dict)
+    """Of the published line."""
+    field: str
+    """Of a model's or a dataset's card, one within another after a dot (`sampling.max_tokens`); of a method's, a
+    parameter."""
+    models: list[str] = msgspec.field(default_factory=list)
+    """A place is of those of them that are called as the line's model is, and think as it does."""
+    methods: dict[str, Annotated[list[str], Meta(min_length=1)]] = msgspec.field(default_factory=dict)
+    """Method -> variants."""
+    datasets: list[str] = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if [bool(self.models), bool(self.methods), bool(self.datasets)].count(True) != 1:
+            raise ValueError("one of `models`, `methods` and `datasets` says whose `field` it is")
+
+
 class TableSpec(Record, frozen=True, kw_only=True):
     """One published table."""
 
@@ -71,6 +92,8 @@ class TableSpec(Record, frozen=True, kw_only=True):
     """The row that is the mean of the others."""
     digits: int = 1
     """Decimals of our own numbers; published ones stay as printed."""
+    cards: list[CardField] = msgspec.field(default_factory=list)
+    """Places that no run fills, but what our own runs are set to."""
     unfilled: list[Unfilled] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
 

@@ -13,6 +13,7 @@ from upkeep.grading.scores import Scores
 from upkeep.jobs import Cell
 from upkeep.report import tables
 from upkeep.report.best import best_of
+from upkeep.report.card_fields import Cards
 from upkeep.report.fields import as_printed
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import PaperSpec, read_paper
@@ -40,7 +41,9 @@ def tables_of(scores: Scores, paper: str) -> Iterator[tables.Table]:
     more, gaps = beyond_suite(catalog, basis.all, known, spec)
     table = best_of(scores.table, spec.best, spec.judge) if spec.best else scores.table
     own = of_paper(catalog, paper, known, as_printed(table, spec.called))
-    yield from tables.build_all(folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps)
+    yield from tables.build_all(
+        folder, own, as_printed(pl.concat([waiting, more]), spec.called), gaps, Cards(catalog, paper)
+    )
 
 
 def of_paper(catalog: Catalog, paper: str, known: Printed, scores: pl.DataFrame) -> pl.DataFrame:

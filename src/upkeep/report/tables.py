@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from upkeep.grading.judgements import WORDS
+from upkeep.report.card_fields import Cards
 from upkeep.report.comparing import incomparable
 from upkeep.report.fields import REBUILD, check
 from upkeep.report.reference import read_reference
@@ -47,8 +48,8 @@ class Table:
 
     @property
     def filled(self) -> bool:
-        """Whether any number of ours is in the paper's rows."""
-        return any(number.own is not None for row in self.papers for number in row.numbers)
+        """Whether any number of ours that a run gave is in the paper's rows."""
+        return any(number.own is not None and not number.source for row in self.papers for number in row.numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def build(
     scores: pl.DataFrame,
     pending: pl.DataFrame,
     gaps: Gaps | None = None,
+    cards: Cards | None = None,
 ) -> Table:
     """Fill a table by itself.
 
@@ -87,6 +89,7 @@ def build(
         scores: `score.SCORE_SCHEMA`, as the paper calls them (`fields.as_printed`).
         pending: `waiting.PENDING_SCHEMA`, called so too: cells that have no scores, or lack one.
         gaps: why nothing can be run for some of the published numbers.
+        cards: what the paper's `cards` are read from; without them none is.
 
     Returns:
         The paper's rows in its order, then rows of our own. Where rows are metrics, those that the paper prints alone.
@@ -94,33 +97,42 @@ def build(
     Raises:
         UpkeepError: the spec names a field that does not exist.
     """
-    places = _places(spec, paper, reference, values_of(scores))
+    places = _places(spec, paper, reference, values_of(scores), cards)
     return _filled(places, values_of(pending), gaps, places.settings)
 
 
-def build_all(folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None) -> Iterator[Table]:
+def build_all(
+    folder: Path, scores: pl.DataFrame, pending: pl.DataFrame, gaps: Gaps | None = None, cards: Cards | None = None
+) -> Iterator[Table]:
     """Every table of a paper's folder, in order; a score is a variant only where the fewest of its settings are odd."""
     paper, nearest, own, waiting = read_paper(folder), dict[int, int](), values_of(scores), values_of(pending)
-    found = [_places(spec, paper, read_reference(folder / "reference" / spec.file), own) for spec in paper.tables]
+    read = ((spec, read_reference(folder / "reference" / spec.file)) for spec in paper.tables)
+    found = [_places(spec, paper, reference, own, cards) for spec, reference in read]
     for place, foreign in (item for places in found for item in places.settings.items()):
         nearest[place] = min(foreign, nearest.get(place, foreign))
     for places in found:
         yield _filled(places, waiting, gaps, nearest)
 
 
-def _places(spec: TableSpec, paper: PaperSpec, reference: pl.DataFrame, scores: Sequence[Values]) -> _Places:
+def _places(
+    spec: TableSpec, paper: PaperSpec, reference: pl.DataFrame, scores: Sequence[Values], cards: Cards | None
+) -> _Places:
     """Arguments as of `build`."""
     columns = [_merged(combination) for combination in itertools.product(*(axis.items() for axis in spec.columns))]
     fields = {*spec.where, *spec.rows, *(name for _, match in columns for name in match), *(s.field for s in spec.stub)}
-    check(sorted(fields | {name for one in spec.unfilled for name in one.match}), f"tables.yaml, {spec.id}")
+    matches = [*(one.match for one in spec.unfilled), *(one.match for one in spec.cards)]
+    check(sorted(fields.union(*matches)), f"tables.yaml, {spec.id}")
     selection = Selection(spec, [match for _, match in columns], paper.stand_in, paper.judge or WORDS)
     rows: dict[Entry, Draft] = {}
     published = reference.with_columns(
         dataset_id="dataset", provenance=pl.lit("release"), stand_in=pl.lit(""), trained=pl.lit(value=True)
     )
     for values in selection.rows(values_of(published)):
+        said = cards.of(spec, values) if cards else None
         for index, entry in selection.published(values):
-            rows.setdefault(entry, Draft(values)).published[index] = values
+            draft = rows.setdefault(entry, Draft(values))
+            draft.published[index] = values
+            draft.said |= {index: said} if said else {}
     about = {entry.key[spec.rows.index("metric")] for entry in rows} if "metric" in spec.rows else set()
     own = [
         (values, index, entry)
@@ -204,6 +216,10 @@ def _notes(spec: TableSpec, rows: Sequence[Row]) -> list[str]:
         )
     if any(row.untrained for row in rows):
         notes.append("Models marked untrained have random weights: their numbers show that the suite works, no more.")
+    if any(number.source for row in rows for number in row.numbers):
+        kinds = [kind for kind in ("model", "method", "dataset") if any(getattr(one, f"{kind}s") for one in spec.cards)]
+        cards = " and ".join(f"`{kind}s/<{kind}>/{kind}.yaml`" for kind in kinds)
+        notes.append(f"What {cards} set{'s' * (len(kinds) == 1)}, which no run gives: ≡ as printed, ≢ otherwise.")
     failures = {n.reason for row in rows for n in row.numbers if n.state == "no number"}
     notes += [f"No number of our own (✗): {reason}" for reason in sorted(failures)]
     return notes

@@ -47,7 +47,8 @@ def _line(texts: Iterable[str]) -> str:
     return "| " + " | ".join(" ".join(text.split()).replace("|", "\\|") for text in texts) + " |"
 
 
-_OF_NUMBER = ("own", "low", "high", "n", "failed", "published", "difference", "state", "reason", "command", "cell")
+_OF_NUMBER = ("own", "low", "high", "n", "failed", "published", "difference", "state", "reason")
+_BEHIND = ("command", "cell", "source")
 
 
 def to_csv(table: Table) -> str:
@@ -55,11 +56,11 @@ def to_csv(table: Table) -> str:
     are those that were run, also where a stand-in's are read as others."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "part", *table.spec.rows, "data", "setting", "column", *_OF_NUMBER])
+    writer.writerow(["table", "part", *table.spec.rows, "data", "setting", "column", *_OF_NUMBER, *_BEHIND])
     for row in table.rows:
         for column, number in zip(table.columns, row.numbers, strict=True):
             whose = "paper" if row.published else "own"
-            values = (getattr(number, name) for name in _OF_NUMBER)
+            values = (getattr(number, name) for name in (*_OF_NUMBER, *_BEHIND))
             texts = ["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in values]
             writer.writerow([table.spec.id, whose, *row.asked, row.data, row.setting, column, *texts])
     return out.getvalue()
