@@ -12,7 +12,9 @@ import pytest
 
 import scored_cells
 from scored_cells import answered, manifest_of, suite_of, timeline, write_cell, write_dataset
+from upkeep import integrity
 from upkeep.catalog import Catalog
+from upkeep.contract import Fingerprint
 from upkeep.grading import graded, scores
 from upkeep.grading.key import Key, key_in, read_key
 from upkeep.grading.score import Scored
@@ -156,6 +158,32 @@ def test_a_mended_reader_scores_the_cells_whose_answers_it_reads_otherwise(
     again = Counted(monkeypatch)
     score_suite(Catalog(done.root), "s")
     assert again.graded == again.scored == []
+
+
+def test_scores_on_resamples_are_hashed_again_where_their_file_is_another_and_not_otherwise(
+    done: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrity, "SETTLED_NS", -1)
+    score_suite(Catalog(done.root), "s")
+    hashed, verify = list[str](), scores.verify_files
+
+    def verifies(folder: Path, files: dict[str, Fingerprint], *given: Any) -> None:
+        hashed.extend(files)
+        verify(folder, files, *given)
+
+    monkeypatch.setattr(scores, "verify_files", verifies)
+    counted = Counted(monkeypatch)
+    score_suite(Catalog(done.root), "s")
+    assert (hashed, counted.scored) == (["scores.parquet"], [])
+    path = Layout(done.results).resamples("s", ALL[0])
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    score_suite(Catalog(done.root), "s")
+    assert counted.scored == [ALL[0]] and path.read_bytes() == good
+    (done.root / "config/config.yaml").write_text("verify: true\n")
+    hashed.clear()
+    score_suite(Catalog(done.root), "s")
+    assert len(hashed) == 1 + len(ALL), "where the user wants all of it looked at"
 
 
 def test_a_new_cell_leaves_the_others_as_they_are(done: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

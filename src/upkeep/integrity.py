@@ -99,10 +99,10 @@ class Hashes:
 
     def _of(self, path: Path, file: BufferedReader) -> str:
         found = os.fstat(file.fileno())
-        state = [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        state = _state(found)
         if (known := self._known.get(path)) is not None and known[0] == state:
             return known[1]
-        settled = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS
+        settled = _settled(found)
         large = found.st_size >= REMEMBERED_BYTES
         sha = self._recall(path, state) if large else None
         if sha is None:
@@ -112,6 +112,16 @@ class Hashes:
         if settled:
             self._known[path] = state, sha
         return sha
+
+    def state(self, path: Path) -> list[int] | None:
+        """What tells that a file is what it was when it was last hashed; None where nothing does: it has just been
+        changed, is no regular file, or every file is to be hashed whenever it is asked for."""
+        try:
+            found = path.lstat()
+        except OSError:
+            return None
+        known = self._folder is not None and stat.S_ISREG(found.st_mode) and _settled(found)
+        return _state(found) if known else None
 
     def _place(self, path: Path) -> Path:
         assert self._folder is not None
@@ -126,6 +136,14 @@ class Hashes:
 
     def _keep(self, path: Path, state: list[int], sha: str) -> None:
         write_sealed(self._place(path), _Known(path=str(path), state=state, sha256=sha))
+
+
+def _state(found: os.stat_result) -> list[int]:
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _settled(found: os.stat_result) -> bool:
+    return time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS
 
 
 NOTHING_KNOWN = Hashes(None)
