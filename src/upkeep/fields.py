@@ -183,6 +183,8 @@ entry is history: it stays as it is, whatever the field's default becomes."""
 
 def hashed(value: Any) -> Any:
     """A record as plain values, all of its records', but for fields of LATER that say what was so before them."""
+    if value is None or isinstance(value, str | int | float):  # most are
+        return value
     if isinstance(value, msgspec.Struct):
         return _hashed(value, value.__struct_fields__)
     if isinstance(value, dict):

@@ -8,6 +8,7 @@ known before anything is built.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import msgspec
@@ -146,14 +147,15 @@ def _prompt(catalog: Catalog, dataset: str) -> PromptCard:
     return msgspec.structs.replace(card, system=text, closed=text, asks={}, chinese=None)
 
 
-def _told(description: CellDescription) -> dict[str, str]:
+def _told(catalog: Catalog, description: CellDescription) -> dict[str, str]:
     """The parts of an identity that are what the container is told."""
     values = part(description, DESCRIPTION, "in") or {}
     if description.model_spec is not None and description.model_spec.gpus:
         # Beside a GPU, threads decide how fast it is fed; on a CPU, in which order numbers are added.
         del values["engine"]["threads"]
     parts = {name: value if isinstance(value, str) else plain(value) for name, value in values.items()}
-    parts["prompt"] = digest(part(description.prompt, PROMPT, "in"))
+    prompt = functools.partial(part, description.prompt, PROMPT, "in")
+    parts["prompt"] = once(catalog, ("prompt", description.dataset), prompt)
     parts["model_spec"] = plain(part(description.model_spec, MODEL, "in"))
     parts["writer_spec"] = plain(part(description.writer_spec, MODEL, "in"))
     parts["embedder_spec"] = plain(part(description.embedder_spec, MODEL, "in"))
@@ -193,7 +195,7 @@ def identity(catalog: Catalog, job: Job) -> tuple[str, dict[str, str]]:
     """
     card = inputs.dataset(catalog, job.dataset)
     description = describe(catalog, job, card.chunk_tokens)
-    parts = {**_told(description), **_code(catalog, job)}
+    parts = {**_told(catalog, description), **_code(catalog, job)}
     parts |= {name: card.content[name] for name in _read_of_dataset(catalog, job)} | _trained_on(catalog, job)
     if description.model_spec is not None:
         parts["weights"] = weights.find(catalog, job.model, job.dataset)[1].sha256
@@ -264,7 +266,12 @@ def plan_training(catalog: Catalog, training: Training) -> str:
 
 def _planned(catalog: Catalog, job: Job) -> dict[str, str]:
     description = describe(catalog, job, chunk_tokens=1)
-    parts = {**_told(description), **_code(catalog, job), **_trained_on(catalog, job), **_sampled(catalog, job)}
+    parts = {
+        **_told(catalog, description),
+        **_code(catalog, job),
+        **_trained_on(catalog, job),
+        **_sampled(catalog, job),
+    }
     parts["dataset_content"] = plan_dataset(catalog, job.dataset)
     if description.model_spec is not None:
         parts["weights"] = _plan_model(catalog, job.model, job.dataset)

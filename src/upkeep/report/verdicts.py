@@ -131,7 +131,7 @@ class _Ran:
 
     @functools.cached_property
     def models(self) -> set[str]:
-        return set(self.scores["model"])
+        return {*self.scores["model"].unique()}
 
 
 class _Source:

@@ -106,7 +106,7 @@ def pending(
         printed: what the published numbers are called.
         wanted: cell -> the one of no suite that it lacks beside it.
     """
-    scored, waits = set(scores["cell"]), _Waits(catalog, printed or Printed(), datasets)
+    scored, waits = {*scores["cell"].unique()}, _Waits(catalog, printed or Printed(), datasets)
     rows: list[dict[str, object]] = []
     for cell in cells:
         reasons = lacking.get(str(cell), {})
