@@ -194,9 +194,13 @@ class _Work:
         lacking = self._lacking(family, seconds, cell)
         beside = [cell.dataset, *(str(other) for other, _ in seconds.values())]
         rows = self.kept.rows(name, self.made_of, *beside)
-        whole = self.kept.whole(self.basis, name) and self.kept.lacking.get(name, {}) == lacking
         fit = [other for other, unfit in seconds.values() if not unfit]
-        if rows is None or not whole or not self._read_alike(cell, *fit):
+        if (
+            rows is None
+            or self.kept.lacking.get(name, {}) != lacking
+            or not self.kept.whole(self.basis, name)
+            or not self._read_alike(cell, *fit)
+        ):
             key = self._key(cell.dataset).asked_of(manifest)
             verdicts: dict[Second, Graded] = {}
             for second, (other, unfit) in seconds.items():

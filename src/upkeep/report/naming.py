@@ -32,7 +32,8 @@ def check_tables(folder: Path, paper: PaperSpec) -> None:
     Raises:
         UpkeepError: a field, a metric or a dataset; with the file, the table or figure, and what is nearest.
     """
-    known = _known(folder)
+    known, root = _known(folder), folder.parents[1]
+    cards = Cards(Catalog(root), folder.name) if (root / "Snakefile").is_file() else None
     for number, one in enumerate(paper.called, 1):
         check([*one.where, *one.instead], f"{folder / TABLES}: called, {number}")
     check([*paper.stand_in, *(paper.best or {})], f"{folder / TABLES}")
@@ -44,8 +45,8 @@ def check_tables(folder: Path, paper: PaperSpec) -> None:
         matches = [*(one.match for one in table.unfilled), *(one.match for one in table.cards)]
         check([*names, *(table.average or {}), *itertools.chain(*matches)], where)
         _require(msgspec.to_builtins(table), known, where)
-        if (folder.parents[1] / "Snakefile").is_file():
-            Cards(Catalog(folder.parents[1]), folder.name).check(table)
+        if cards is not None:
+            cards.check(table)
     for figure in paper.figures:
         where = f"{folder / FIGURES}: {figure.id}"
         check(_drawn(figure), where)
