@@ -104,6 +104,55 @@ def test_a_damaged_note_of_a_hash_is_no_hash(tmp_path: Path, hashed: list[str], 
     assert len(hashed) == 2
 
 
+def test_many_small_files_are_known_again_by_one_note_until_one_changes(
+    tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrity, "REMEMBERED_BYTES", 100)
+    folder, known = tmp_path / "folder", tmp_path / "hashes"
+    folder.mkdir()
+    paths = [folder / name for name in ("one", "two", "new", "link")]
+    for path in paths[:3]:
+        path.write_bytes(path.name.encode())
+    paths[3].symlink_to(paths[0])
+    files = {path: fingerprint(path) for path in paths[:3]} | {paths[3]: Fingerprint(size=3, sha256="0" * 64)}
+    Hashes(known).keep(folder, files)
+    paths[1].write_bytes(b"owt")
+    paths[2].unlink()
+    paths[2].write_bytes(b"wen")
+    hashed.clear()
+    again = Hashes(known)
+    again.recall(folder)
+    assert again.of(paths[0]) == files[paths[0]].sha256
+    assert not hashed, "what has not changed is not read"
+    assert [again.of(path) for path in paths[1:3]] == hashed == [hash_file(path) for path in paths[1:3]]
+    assert again.of(paths[3], links=True) == hash_file(paths[0]), "of a link nothing was kept"
+    (note,) = known.rglob("*.json")
+    note.write_bytes(note.read_bytes().replace(b"one", b"own"))
+    hashed.clear()
+    damaged = Hashes(known)
+    damaged.recall(folder)
+    assert damaged.of(paths[0]) == hash_file(paths[0])
+    assert len(hashed) == 1
+
+
+def test_nothing_is_kept_where_every_file_is_to_be_hashed_or_one_was_just_written(
+    tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(b"one")
+    what = {path: fingerprint(path)}
+    Hashes(None).keep(tmp_path, what)
+    Hashes(None).recall(tmp_path)
+    monkeypatch.setattr(integrity, "SETTLED_NS", 2 * 10**9)
+    monkeypatch.setattr(integrity, "REMEMBERED_BYTES", 100)
+    Hashes(tmp_path / "hashes").keep(tmp_path, what)
+    hashed.clear()
+    for hashes in (Hashes(None), Hashes(tmp_path / "hashes")):
+        hashes.recall(tmp_path)
+        assert hashes.of(path) == what[path].sha256
+    assert len(hashed) == 2
+
+
 def test_a_note_of_another_file_says_nothing_of_this_one(tmp_path: Path, hashed: list[str]) -> None:
     one, two, known = tmp_path / "one", tmp_path / "two", Hashes(tmp_path / "hashes")
     one.write_bytes(b"one")

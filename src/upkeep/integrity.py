@@ -64,12 +64,19 @@ class _Known(Sealed, frozen=True, kw_only=True):
     sha256: Sha256
 
 
+class _KnownUnder(Sealed, frozen=True, kw_only=True):
+    """The same of many files under one folder, by path."""
+
+    folder: str
+    files: dict[str, tuple[list[int], Sha256]]
+
+
 class Hashes:
     """Hashes of files, computed once for each state of a file: size, times of modification and change, inode.
 
     Args:
-        folder: where those of large files are kept for other processes of this machine; with None every file is hashed
-            whenever it is asked for.
+        folder: where those of large files, and of many small ones (`keep`), are kept for other processes of this
+            machine; with None every file is hashed whenever it is asked for.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -113,15 +120,28 @@ class Hashes:
             self._known[path] = state, sha
         return sha
 
-    def state(self, path: Path) -> list[int] | None:
-        """What tells that a file is what it was when it was last hashed; None where nothing does: it has just been
-        changed, is no regular file, or every file is to be hashed whenever it is asked for."""
-        try:
+    def keep(self, folder: Path, files: Mapping[Path, Fingerprint]) -> None:
+        """Keep what the files under a folder are, all in one file, for a process that begins with `recall`. One that
+        has just been written is not kept."""
+        if self._folder is None:
+            return
+        kept = {}
+        for path, what in files.items():
             found = path.lstat()
-        except OSError:
-            return None
-        known = self._folder is not None and stat.S_ISREG(found.st_mode) and _settled(found)
-        return _state(found) if known else None
+            if stat.S_ISREG(found.st_mode) and found.st_size == what.size and _settled(found):
+                kept[str(path.absolute())] = _state(found), what.sha256
+        write_sealed(self._place(folder.absolute()), _KnownUnder(folder=str(folder.absolute()), files=kept))
+
+    def recall(self, folder: Path) -> None:
+        """Know again what `keep` kept of a folder."""
+        if self._folder is None:
+            return
+        try:
+            known = read_sealed(self._place(folder.absolute()), _KnownUnder, "")
+        except UpkeepError:
+            return  # none, or a damaged one, which is written again
+        if known.folder == str(folder.absolute()):
+            self._known |= {Path(path): what for path, what in known.files.items()}
 
     def _place(self, path: Path) -> Path:
         assert self._folder is not None

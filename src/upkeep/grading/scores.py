@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,8 +47,6 @@ class ScoresRecord(Sealed, frozen=True, kw_only=True):
     """Cell -> hash of the verdicts that its scores were made of."""
     resamples: dict[str, Fingerprint]
     """Cell -> the file of its scores on resamples of the questions."""
-    states: dict[str, list[int]]
-    """Cell -> the state of that file when it was last hashed (`Hashes.state`), on the machine where it was."""
     files: dict[str, Fingerprint]
 
 
@@ -129,21 +127,16 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
         lacking=work.lacking,
         verdicts=work.verdicts,
         resamples=work.resampled,
-        states=_states(basis, work.resampled),
         files=files,
     )
     write_sealed(layout.scores_record(suite), record)
     for cell in work.kept.resampled.keys() - work.resampled.keys():
         remove(layout.resamples(suite, cell))
+    known = {layout.resamples(suite, cell): what for cell, what in work.resampled.items()}
+    catalog.hashes.keep(layout.scores(suite).parent, known)
     for path in layout.outgrown:
         remove(path)
     return Scores(table, basis, refused, work.lacking, work.resampled)
-
-
-def _states(basis: Basis, cells: Iterable[str]) -> dict[str, list[int]]:
-    layout, hashes = Layout(basis.catalog.results), basis.catalog.hashes
-    found = ((cell, hashes.state(layout.resamples(basis.suite, cell))) for cell in cells)
-    return {cell: state for cell, state in found if state is not None}
 
 
 @dataclass
@@ -277,7 +270,6 @@ class _Kept:
     verdicts: Mapping[str, str]
     resampled: Mapping[str, Fingerprint]
     """Of these cells, those whose scores on resamples are there, too."""
-    states: Mapping[str, list[int]]
 
     @classmethod
     def read(cls, catalog: Catalog, suite: str) -> _Kept:
@@ -285,16 +277,17 @@ class _Kept:
         layout = Layout(catalog.results)
         try:
             record = read_sealed(layout.scores_record(suite), ScoresRecord, "")
+            catalog.hashes.recall(layout.scores(suite).parent)
             verify_files(layout.scores(suite).parent, record.files, "", catalog.hashes)
             table = pl.read_parquet(layout.scores(suite))
         except (Missing, Damaged):  # it follows from what is there
-            return cls({}, {}, {}, {}, {}, {})
+            return cls({}, {}, {}, {}, {})
         if dict(table.schema) != SCORE_SCHEMA:
-            return cls({}, {}, {}, {}, {}, {})
+            return cls({}, {}, {}, {}, {})
         names = table.with_columns(name=pl.when(pl.col("cell") == "").then("dataset_id").otherwise("cell"))
         parts = names.partition_by("name", maintain_order=True, include_key=False, as_dict=True)
         found = {str(name): rows for (name,), rows in parts.items()}
-        return cls(record.made_of, found, record.lacking, record.verdicts, record.resamples, record.states)
+        return cls(record.made_of, found, record.lacking, record.verdicts, record.resamples)
 
     def rows(self, name: str, made_of: Mapping[str, str], *beside: str) -> pl.DataFrame | None:
         """The rows of a cell or dataset, if neither it nor what stands beside it has changed."""
@@ -304,8 +297,6 @@ class _Kept:
     def whole(self, basis: Basis, cell: str) -> bool:
         """Whether a cell's scores on resamples are there as they were written."""
         path = Layout(basis.catalog.results).resamples(basis.suite, cell)
-        if cell in self.states and basis.catalog.hashes.state(path) == self.states[cell]:
-            return True
         try:
             verify_files(path.parent, {path.name: self.resampled[cell]}, "", basis.catalog.hashes)
         except (KeyError, Damaged):  # it follows from what is there
