@@ -3,8 +3,8 @@
 Every question about one stream is asked after each of its documents, as `long_context` does: once as a cell of the
 suite, and once by a script that gives vLLM's `LLM.chat` all prompts that the cell asked, in one call, as its manual
 shows. Both are timed from start to end, engine included, as plain processes with vLLM's own defaults for the script but
-for what both need: the room for keys and values, the data type and the decoding. Prints a Markdown table, with how
-many replies are the same.
+for what both need: the room for keys and values, the data type and the decoding. vLLM takes all cores of the machine by
+default, so the card of the cell's model is given as many. Prints a Markdown table, with how many replies are the same.
 """
 
 from __future__ import annotations
@@ -53,8 +53,13 @@ if __name__ == "__main__":
 
 
 def stream(root: Path, intervals: int, questions: int, chunk_tokens: int) -> None:
-    """A repository with one small stream."""
+    """A repository with one small stream, whose tiny model has all cores."""
     copy(root)
+    model = root / "models/tiny/model.yaml"
+    content = yaml.safe_load(model.read_text())
+    for one in (content, content["presets"]["vllm"]):
+        one["resources"] = one.get("resources", {}) | {"cpus": len(os.sched_getaffinity(0))}
+    model.write_text(yaml.safe_dump(content))
     card = root / "datasets/oaks_babi/dataset.yaml"
     family = yaml.safe_load(card.read_text())
     options = {"chunks": intervals, "chunk_tokens": chunk_tokens, "questions": questions}

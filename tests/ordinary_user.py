@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from conftest import CACHE, ROOT
-from upkeep.files import exclusive, hash_file
+from upkeep.file_locks import exclusive
+from upkeep.files import hash_file
 
 NAME = "upkeep-tests"
 PYTHON = "/usr/bin/python3"

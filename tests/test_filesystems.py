@@ -28,7 +28,8 @@ from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.execution.status import read_all
 from upkeep.execution.supervise import run_cell
-from upkeep.files import exclusive, locked, remove_tree
+from upkeep.file_locks import exclusive, locked
+from upkeep.files import remove_tree
 from upkeep.integrity import verify_folder
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
@@ -224,7 +225,7 @@ def test_error_of_a_library_that_knows_no_errno_is_understood(tmp_path: Path) ->
 
 
 def test_lock_of_a_living_process_is_refused_and_its_holder_named(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from upkeep.files import locked\n" \
+    code = "import sys; from pathlib import Path; from upkeep.file_locks import locked\n" \
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"  # fmt: skip
     holder = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path / "work"],

@@ -17,7 +17,7 @@ import pytest
 from upkeep.errors import UpkeepError
 from upkeep.execution import handle as handles
 from upkeep.execution.watch import kind_of_status
-from upkeep.files import locked
+from upkeep.file_locks import locked
 from upkeep.machine import lifeline, resource_watchdog
 from upkeep.machine.lifeline import HEAD, has_ended, leading, this_process
 from upkeep.machine.scratch import Scratch, place_for_socket
@@ -90,7 +90,7 @@ def test_a_head_waits_for_what_it_has_started_and_no_more(tmp_path: Path) -> Non
 
 def test_a_cell_that_an_orphan_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HEAD, str(os.getpid()))
-    holder = "import sys, time; from pathlib import Path; from upkeep.files import locked\n"
+    holder = "import sys, time; from pathlib import Path; from upkeep.file_locks import locked\n"
     holder += f"with locked(Path({str(tmp_path)!r})): print('held', flush=True); time.sleep(1)"
     process = start(holder)
     assert process.stdout is not None and process.stdout.readline() == "held\n"

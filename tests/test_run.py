@@ -15,7 +15,7 @@ import pytest
 from conftest import CACHE, copy_repository, keep_one_figure
 from reported import report_of
 from upkeep.contract import Manifest
-from upkeep.files import locked
+from upkeep.file_locks import locked
 
 SUITE = """
 label: controls

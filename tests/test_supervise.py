@@ -17,7 +17,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution import rounds
 from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.supervise import run_cell
-from upkeep.files import locked
+from upkeep.file_locks import locked
 from upkeep.integrity import verify_folder
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout

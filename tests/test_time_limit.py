@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from upkeep.errors import UpkeepError
-from upkeep.files import Held, locked
+from upkeep.file_locks import Held, locked
 from upkeep.machine import slurm
 from upkeep.machine.lifeline import patience_s
 
@@ -82,7 +82,7 @@ def test_job_says_where_it_runs(scontrol: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_second_start_of_a_job_waits_for_the_first(tmp_path: Path) -> None:
-    holder = "import sys, time; from pathlib import Path; from upkeep.files import locked\n"
+    holder = "import sys, time; from pathlib import Path; from upkeep.file_locks import locked\n"
     holder += (
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(1); Path(sys.argv[1], 'done').touch()"
     )

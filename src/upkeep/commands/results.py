@@ -89,9 +89,10 @@ def tell_remarks(catalog: Catalog, suite: str, cells: Iterable[Cell]) -> None:
 
 def tell_alike(scores: Scores) -> None:
     """Say which cells tables cannot tell apart."""
-    for first, second in scores.alike():
+    for first, second, *others in scores.alike():
+        more = f" and {len(others):,} more" if others else ""
         words = "tables show one of them; give the method's variant a setting, or the model's preset a `label`"
-        print(f"{first} and {second} have the same names and settings: {words}", file=sys.stderr)
+        print(f"{first} and {second}{more} have the same names and settings: {words}", file=sys.stderr)
 
 
 def tell_edits(edits: Iterable[Edit]) -> None:

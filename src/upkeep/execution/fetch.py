@@ -12,7 +12,7 @@ from upkeep.contract import Fingerprint, ModelSpec
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
 from upkeep.fields import endpoint_content
-from upkeep.files import exclusive
+from upkeep.file_locks import exclusive
 from upkeep.integrity import fingerprint, write_sealed
 from upkeep.layout import Layout
 from upkeep.weights import Weights, WeightsRecord, content_of, files_of, parameters, place

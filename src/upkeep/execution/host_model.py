@@ -25,7 +25,7 @@ from upkeep.execution.fetch import fetch
 from upkeep.execution.share import SharedEngine, Wanted
 from upkeep.execution.watch import Limits
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
-from upkeep.files import exclusive
+from upkeep.file_locks import exclusive
 from upkeep.gateway.engines import host_parts, host_settings
 from upkeep.gateway.record import NotRecorded
 from upkeep.gateway.upstream import SOCKET

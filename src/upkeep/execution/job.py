@@ -31,7 +31,8 @@ from upkeep.execution.share import SharedEngines, Wanted, adapters_in, inputs_of
 from upkeep.execution.status import Reporter
 from upkeep.execution.watch import Failed, Limits, Watch
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
-from upkeep.files import digest, locked, remove, storing
+from upkeep.file_locks import locked
+from upkeep.files import digest, remove, storing
 from upkeep.gateway.endpoints.terms import endpoint_version, require_endpoint
 from upkeep.gateway.engines import embedder_resources, served_parts
 from upkeep.gateway.record import Asking, NotRecorded

@@ -87,13 +87,12 @@ class Scores:
         complete = [cell for cell, found in self.basis.cells.items() if found.manifest is not None]
         return [str(cell) for cell in complete if str(cell) in self.refused or cell.dataset in self.refused]
 
-    def alike(self) -> list[tuple[str, str]]:
-        """Cells that no table can tell apart: each with the first one of its names and settings."""
+    def alike(self) -> list[list[str]]:
+        """Cells that no table can tell apart, together: what they share are their names and settings."""
         names = ["label", "model", "method", "supervision", "setting", "dataset", "dataset_id", "subset", "metric"]
         rows = self.table.filter(pl.col("cell") != "")
         twice = rows.group_by(names, maintain_order=True).agg("cell").filter(pl.col("cell").list.len() > 1)
-        pairs = ((found[0], other) for found in twice["cell"].to_list() for other in found[1:])
-        return list(dict.fromkeys(pairs))
+        return twice["cell"].unique(maintain_order=True).to_list()
 
 
 def score_suite(catalog: Catalog, suite: str) -> Scores:

@@ -23,7 +23,8 @@ from pathlib import Path
 from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
 from upkeep.contract import Sealed
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, exclusive, hash_file, remove
+from upkeep.file_locks import exclusive
+from upkeep.files import digest, hash_file, remove
 from upkeep.identity import image_code
 from upkeep.images.locks import PYTHON, lay_out, pip, read_lock, wheels
 from upkeep.integrity import read_sealed, write_sealed

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.files import exclusive, hash_file
+from upkeep.file_locks import exclusive
+from upkeep.files import hash_file
 from upkeep.machine.reaper import kept
 from upkeep.machine.scratch import Scratch
 

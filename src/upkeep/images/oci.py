@@ -15,7 +15,8 @@ import msgspec
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, exclusive
+from upkeep.file_locks import exclusive
+from upkeep.files import digest
 from upkeep.images.debian import debian, made_reference
 from upkeep.images.docker import CommandLine
 from upkeep.images.environments import code_files

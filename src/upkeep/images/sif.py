@@ -21,7 +21,8 @@ import msgspec
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, exclusive
+from upkeep.file_locks import exclusive
+from upkeep.files import digest
 from upkeep.images.apptainer import CONTAINED, CommandLine, overlays
 from upkeep.images.environments import code_files
 from upkeep.images.locks import lay_out, wheels

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.files import digest, exclusive, hash_file
+from upkeep.file_locks import exclusive
+from upkeep.files import digest, hash_file
 from upkeep.images.apptainer import CommandLine, last_line
 from upkeep.images.debian import debian, made_reference
 from upkeep.images.plans import pinned_base

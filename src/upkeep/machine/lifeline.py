@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from upkeep.errors import UpkeepError
-from upkeep.files import Held, locked
+from upkeep.file_locks import Held, locked
 
 if TYPE_CHECKING:
     import psutil

@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from upkeep.files import flock, remove_tree, storing
+from upkeep.file_locks import flock
+from upkeep.files import remove_tree, storing
 
 PREFIX, LOCK = "upkeep-", ".lock"
 LONGEST_SOCKET = 100

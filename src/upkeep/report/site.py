@@ -82,10 +82,10 @@ class Site:
     def finish(self) -> None:
         """Remove what is not of this report."""
         for top, folders, files in os.walk(self.folder, topdown=False):
+            above = "" if (here := os.path.relpath(top, self.folder)) == "." else f"{here}/"
             for name in files:
-                path = Path(top, name)
-                if path.relative_to(self.folder).as_posix() not in self._there:
-                    remove(path)
+                if above + name not in self._there:
+                    remove(Path(top, name))
             for name in folders:
                 path = Path(top, name)
                 if path.is_symlink() or not any(path.iterdir()):
