@@ -8,7 +8,6 @@ known before anything is built.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,7 @@ from upkeep.files import digest
 from upkeep.jobs import Cell, Job, Training
 from upkeep.method_cards import sees_of, supervision_of
 from upkeep.samples import of_config
-from upkeep.sources import listing, meaning, once, tree, wordless
+from upkeep.sources import listing, meaning, tree, wordless
 
 METHOD_CODE = ("src/upkeep/cell", "src/upkeep/contract")
 """The suite's own code in a method's container."""
@@ -154,12 +153,15 @@ def _told(catalog: Catalog, description: CellDescription) -> dict[str, str]:
         # Beside a GPU, threads decide how fast it is fed; on a CPU, in which order numbers are added.
         del values["engine"]["threads"]
     parts = {name: value if isinstance(value, str) else plain(value) for name, value in values.items()}
-    prompt = functools.partial(part, description.prompt, PROMPT, "in")
-    parts["prompt"] = once(catalog, ("prompt", description.dataset), prompt)
+    parts["prompt"] = catalog.once(_told_of_prompt, catalog, description.dataset)
     parts["model_spec"] = plain(part(description.model_spec, MODEL, "in"))
     parts["writer_spec"] = plain(part(description.writer_spec, MODEL, "in"))
     parts["embedder_spec"] = plain(part(description.embedder_spec, MODEL, "in"))
     return parts
+
+
+def _told_of_prompt(catalog: Catalog, dataset: str) -> str:
+    return digest(part(_prompt(catalog, dataset), PROMPT, "in"))
 
 
 def _code(catalog: Catalog, job: Job) -> dict[str, str]:
@@ -293,18 +295,19 @@ def plan_dataset(catalog: Catalog, dataset: str) -> str:
     A dataset may be made of another's files if its name begins with the other's: a control set of the same feed.
     As in `tree`, that is worked out once for a catalog.
     """
-    return once(catalog, ("dataset", dataset), lambda: _dataset_parts(catalog, dataset))
+    return catalog.once(_plan_dataset, catalog, dataset)
 
 
-def _dataset_parts(catalog: Catalog, dataset: str) -> dict[str, str]:
+def _plan_dataset(catalog: Catalog, dataset: str) -> str:
     own = {k: v for k, v in catalog.config.data.items() if f"{dataset}_".startswith(f"{k.partition('.')[0]}_")}
-    return {
+    parts = {
         "spec": plain(part(catalog.dataset(dataset), DATASET, "in")),
         "code": tree(catalog, *BUILDERS_CODE, without=("annotator.py",)),
         "files": tree(catalog, f"datasets/{catalog.family_of(dataset)}", without=("dataset.yaml", "README.md")),
         "paths": plain({k: listing(catalog, v) for k, v in own.items()}),
         **_version(catalog.dataset(dataset).version),
     }
+    return digest(parts)
 
 
 def plan_image(catalog: Catalog, method: str | None, engine: str) -> str:

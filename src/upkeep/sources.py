@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-from weakref import WeakKeyDictionary
 
 from upkeep import weights
 from upkeep.catalog import Catalog
@@ -22,53 +20,44 @@ MAX_SOURCE_BYTES = 256 * 2**20
 """Of a file that is code, requirements or beside them."""
 _IMPORTED = re.compile(r"(?<=ImportFrom\(')upkeep[\w.]*(?=')")
 """The module of the suite that is imported from, in a syntax tree's dump."""
-_known: WeakKeyDictionary[Catalog, dict[tuple[str, ...], str]] = WeakKeyDictionary()
-
-
-def once(catalog: Catalog, key: tuple[str, ...], parts: Callable[[], Any]) -> str:
-    """The digest of what `parts` gives, which is called the first time alone."""
-    known = _known.setdefault(catalog, {})
-    if key not in known:
-        known[key] = digest(parts())
-    return known[key]
 
 
 def tree(catalog: Catalog, *places: str, without: Collection[str] = ()) -> str:
     """Hash of source files and folders, by path and content; what Python and editors leave behind is left out."""
+    return catalog.once(_tree, catalog.root, places, tuple(sorted(without)))
 
-    def parts() -> list[tuple[str, str]]:
-        names = _names(catalog.root, places, without)
-        return [(name, hash_file(catalog.root / name, MAX_SOURCE_BYTES)) for name in names]
 
-    return once(catalog, ("tree", *places, "", *sorted(without)), parts)
+def _tree(root: Path, places: Sequence[str], without: Collection[str]) -> str:
+    return digest([(name, hash_file(root / name, MAX_SOURCE_BYTES)) for name in _names(root, places, without)])
 
 
 def wordless(catalog: Catalog, *places: str) -> str:
     """Hash of Python files by what they say: comments, layout and docstrings are no part of it, nor what the modules
     among them are called. An import of one of these counts by what that one says, so another one in its place shows."""
+    return catalog.once(_wordless, catalog.root, places)
 
-    def parts() -> list[tuple[str, str]]:
-        names = [name for name in _names(catalog.root, places) if name.endswith(".py")]
-        trees = {name: _parsed(catalog.root / name, _is_word) for name in names}
-        said = {_module(name): digest(_IMPORTED.sub("", text)) for name, text in trees.items()}
-        # Python itself looks for files with names such as `__main__.py`.
-        return sorted(
-            (name if "__" in name else "", _IMPORTED.sub(lambda found: said.get(found[0], found[0]), text))
-            for name, text in trees.items()
-        )
 
-    return once(catalog, ("wordless", *places), parts)
+def _wordless(root: Path, places: Sequence[str]) -> str:
+    names = [name for name in _names(root, places) if name.endswith(".py")]
+    trees = {name: _parsed(root / name, _is_word) for name in names}
+    said = {_module(name): digest(_IMPORTED.sub("", text)) for name, text in trees.items()}
+    # Python itself looks for files with names such as `__main__.py`.
+    parts = sorted(
+        (name if "__" in name else "", _IMPORTED.sub(lambda found: said.get(found[0], found[0]), text))
+        for name, text in trees.items()
+    )
+    return digest(parts)
 
 
 def meaning(catalog: Catalog, names: Sequence[str]) -> str:
     """Hash of what modules of the suite do: comments, layout and docstrings are no part of it, nor what the suite calls
     its modules. As in `tree`, there may be none."""
+    return catalog.once(_meaning, catalog.root, tuple(names))
 
-    def parts() -> list[str]:
-        paths = [path for name in names if (path := catalog.root / "src" / "upkeep" / name).is_file()]
-        return sorted(_parsed(path, _is_word_or_import) for path in paths)
 
-    return once(catalog, ("meaning", *names), parts)
+def _meaning(root: Path, names: Sequence[str]) -> str:
+    paths = [path for name in names if (path := root / "src" / "upkeep" / name).is_file()]
+    return digest(sorted(_parsed(path, _is_word_or_import) for path in paths))
 
 
 def listing(catalog: Catalog, place: str) -> str:
@@ -76,13 +65,13 @@ def listing(catalog: Catalog, place: str) -> str:
 
     Contents are hashed when they are taken in: they may be hundreds of gigabytes, and a plan is made in no time.
     """
+    return catalog.once(_listing, catalog.root, place)
 
-    def parts() -> list[Any]:
-        start = catalog.root / Path(place).expanduser()
-        found = [(p, p.stat()) for p in (weights.files_of(start) if start.is_dir() else [start]) if p.is_file()]
-        return [place, [(p.relative_to(start).as_posix(), s.st_size, s.st_mtime_ns) for p, s in found]]
 
-    return once(catalog, ("a user's own", place), parts)
+def _listing(root: Path, place: str) -> str:
+    start = root / Path(place).expanduser()
+    found = [(p, p.stat()) for p in (weights.files_of(start) if start.is_dir() else [start]) if p.is_file()]
+    return digest([place, [(p.relative_to(start).as_posix(), s.st_size, s.st_mtime_ns) for p, s in found]])
 
 
 def _names(root: Path, places: Sequence[str], without: Collection[str] = ()) -> Iterator[str]:
