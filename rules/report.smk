@@ -1,7 +1,7 @@
 # What was scored before is reused, so it stays until something takes its place.
 rule score:
     input:
-        suite.manifests,
+        suite.answers,
         suite.judgements,
         suite.plan_of_scores,
     output:

@@ -191,6 +191,16 @@ def test_what_is_damaged_is_made_again_by_the_next_run_and_nothing_else(
     assert "nothing to do" in run(root)
 
 
+def test_a_cell_that_has_lost_any_of_its_files_is_run_again(root: Path) -> None:
+    cells, before = root / "results/cells/oaks_babi_mini", starts(root)
+    (cells / "gold/default/none/manifest.json").unlink()
+    (cells / "null/default/none/measured.parquet").unlink()
+    run(root)
+    after = starts(root)
+    assert after["gold"] != before["gold"] and after["null"] != before["null"]
+    assert "nothing to do" in run(root)
+
+
 def test_one_cell_can_be_run_again_by_its_name(root: Path) -> None:
     before = starts(root)
     result = upkeep(root, "cell", "oaks_babi_mini/gold/default/none", "--force")

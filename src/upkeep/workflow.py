@@ -33,8 +33,8 @@ from upkeep.needs import Needs, gpus_of, models_of
 from upkeep.published import MadeOtherwise, Standing, standing
 from upkeep.sources import tree
 
-FILES = ("predictions.jsonl", "measured.parquet", "manifest.json")
-"""What a cell publishes."""
+ANSWERS = "predictions.jsonl"
+"""Of what a cell publishes, the file that Snakemake knows: a plan of many cells takes longer with each more."""
 MAX_PLAN_BYTES = 1000
 START_MINUTES = 10
 """What a job takes beside its cells: images that are fetched, engines that are loaded."""
@@ -98,8 +98,8 @@ class Workflow:
     def trained(self, name: str) -> str:
         return str(self.layout.trained(name) / "manifest.json")
 
-    def cell(self, name: str, file: str) -> str:
-        return str(self.layout.cell(name) / file)
+    def cell(self, cell: Cell) -> str:
+        return str(self.layout.cell(cell) / ANSWERS)
 
     def log(self, name: str) -> str:
         return str(self.layout.results / "logs" / f"{name}.log")
@@ -120,13 +120,13 @@ class Workflow:
         return str(self.layout.report(self.name))
 
     @functools.cached_property
-    def manifests(self) -> list[str]:
-        return [self.cell(str(cell), "manifest.json") for cell in self.cells]
+    def answers(self) -> list[str]:
+        return list(map(self.cell, self.cells))
 
     @property
     def wanted(self) -> list[str]:
         """The cells and their report; of a sample, which is in no table, the cells alone."""
-        return [*self.manifests, *([] if samples.of_config(self.catalog.config) else [self.report])]
+        return [*self.answers, *([] if samples.of_config(self.catalog.config) else [self.report])]
 
     @functools.cached_property
     def prepared(self) -> list[str]:
@@ -169,7 +169,7 @@ class Workflow:
             done = whole and all(self._standing(cell).manifest for cell in cells) and self._has_judged(judge)
             data = dict.fromkeys(self.dataset(cell.dataset) for cell in cells)
             needed = [] if done else [*data, *self._model(judge)]
-            return [*(self.cell(str(cell), "manifest.json") for cell in cells), *needed, plan]
+            return [*map(self.cell, cells), *needed, plan]
 
         return inputs
 
@@ -185,8 +185,7 @@ class Workflow:
         return (self.catalog.root / self.judging(judge)).is_file()
 
     def files_of_batch(self, batch: Batch) -> list[str]:
-        """What the cells of a batch publish."""
-        return [self.cell(str(cell), file) for cell in batch.cells for file in FILES]
+        return list(map(self.cell, batch.cells))
 
     def inputs_of_batch(self, batch: Batch) -> Callable[[Any], list[str]]:
         """What the cells of a batch are made from; looked up when it is asked for."""
@@ -214,7 +213,9 @@ class Workflow:
     def _counts(self, job: Job) -> bool:
         """Whether what a job has published need not be made again: nothing is there, which Snakemake sees, or it is
         whole, and made as it would be now. (Whether its dataset or model is, their own plans say.)"""
-        return not isinstance(self._standing(job).problem, Damaged | MadeOtherwise)
+        problem, file = self._standing(job).problem, self.catalog.root / self.layout.cell(str(job)) / ANSWERS
+        torn = isinstance(problem, Missing) and os.path.lexists(file)
+        return not torn and not isinstance(problem, Damaged | MadeOtherwise)
 
     @functools.cache  # noqa: B019 - one workflow a process, and each job is verified once for it
     def _standing(self, job: Job) -> Standing:
@@ -266,7 +267,7 @@ class Workflow:
         from upkeep.grading.scores import read_scores  # polars is slow to load
 
         plan = digest([str(cell) for cell in self.cells])
-        # Where a cell is to be run, its manifest will be newer than the scores.
+        # Where a cell is to be run, its answers will be newer than the scores.
         waiting = any(self._standing(cell).manifest is None for cell in self.cells)
         return self._plan(f"scores/{self.name}", plan, waiting or _whole(lambda: read_scores(self.catalog, self.name)))
 
