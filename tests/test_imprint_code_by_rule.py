@@ -71,9 +71,9 @@ def test_each_label_is_right_as_often_as_any_other_of_its_family(tmp_path: Path)
 
 
 def test_the_options_name_the_families_and_without_them_they_are_the_papers(tmp_path: Path) -> None:
-    named = of_world(tmp_path / "named", 6, {"families": ["imp_rel", "comp_rel_order"], "unmerged": False})
+    named = of_world(tmp_path / "named", 6, {"families": ["imp_rel", "comp_rel_order"]})
     assert named.card.slices["family"].keys() == {"imp_rel", "comp_rel_order"}
-    papers = of_world(tmp_path / "papers", 6, {"families": None, "unmerged": False})
+    papers = of_world(tmp_path / "papers", 6, {"families": None})
     assert papers.card.slices["family"].keys() == {"dir_acq", "imp_rel", "bound_abs"}
 
 
@@ -87,14 +87,14 @@ def test_a_sample_is_seeded_is_part_of_a_larger_one_and_leaves_documents_and_pai
     def all_of(data: store.Dataset) -> set[tuple[str, str]]:
         return {(f, q) for f in data.card.slices["family"] for q in questions(data, f)}
 
-    whole, small, large = (of_world(tmp_path / f"{n}", 7, {"sample": n, "unmerged": False}) for n in (None, 5, 12))
+    whole, small, large = (of_world(tmp_path / f"{n}", 7, {"sample": n}) for n in (None, 5, 12))
     assert set(small.card.slices["family"].values()) == {5} and max(large.card.slices["family"].values()) == 12
     assert all_of(small) < all_of(large) < all_of(whole)
     for data in (small, large):
         assert data.documents.equals(whole.documents) and data.pairs == whole.pairs
         left_out = data.card.statistics["left out: not drawn"]
         assert left_out == whole.card.questions - data.card.questions
-    other = of_world(tmp_path / "other", 7, {"sample": 5, "unmerged": False, "seed": 1})
+    other = of_world(tmp_path / "other", 7, {"sample": 5, "seed": 1})
     assert all_of(other) != all_of(small)
 
 
@@ -181,6 +181,6 @@ def test_a_description_that_fits_another_feature_too_is_left_out_whatever_its_ve
 
 def test_the_world_without_its_program_asks_what_rules_make_alone(tmp_path: Path) -> None:
     data = built(tmp_path, f"{RULES}_mini")
-    assert data.card.slices["family"].keys() == {"dir_acq", "imp_rel", "imp_rel_unmerged", "bound_abs", *BY_RULE}
+    assert data.card.slices["family"].keys() == {"dir_acq", "imp_rel", "bound_abs", *BY_RULE}
     assert not set(imprint_code.WITH_ASSISTANT) & data.card.slices["family"].keys()
     assert not any("requests" in name for name in data.card.statistics)

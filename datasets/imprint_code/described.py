@@ -21,7 +21,7 @@ from .paths import clean
 from .questions import NOTES, Entry, Writer
 
 _DOES = (
-    "add align apply approximate build calculate check collect combine compare compute concatenate construct"
+    "align apply approximate build calculate check collect combine compare compute concatenate construct"
     " convert copy count create decode describe detect determine differentiate display divide draw encode"
     " enumerate estimate evaluate expand export extract fill filter find fit format generate get group identify"
     " implement import insert integrate interpolate invert iterate join list load locate map maximize measure"
