@@ -157,7 +157,7 @@ def _listed(text: str, path: Path, library: str, faults: Faults) -> Iterator[Tex
 def _records(text: str) -> Iterator[object]:
     """The releases of a list, or of its pages: a list of lists, or one list behind the other.
 
-    GitHub gives a hundred at most at once; its command line client writes pages in either way, by its version and `--slurp`.
+    GitHub gives a hundred at most at once; its command line client writes pages in either way.
 
     Raises:
         ValueError: it is something else.
