@@ -162,14 +162,16 @@ def compared(question: str, releases: dict[str, tuple[str, str, str]]) -> str | 
     Args:
         releases: a feature as questions name it -> library, version and date.
     """
-    if match := re.fullmatch(rf"Did {NAMED} and {NAMED} come to (\w+) with the same release\?", question):
+    if match := re.fullmatch(
+        rf"Did {NAMED} and {NAMED} come to (\w+) with the same release or with different ones\?", question
+    ):
         one, other = releases[match[1]], releases[match[2]]
         assert one[0] == other[0] == match[3]
-        return "Yes" if one == other else "No"
-    if match := re.fullmatch(rf"Did {NAMED} come to (\w+) before {NAMED}\?", question):
+        return "the same" if one == other else "different"
+    if match := re.fullmatch(rf"Did {NAMED} come to (\w+) earlier or later than {NAMED}\?", question):
         one, other = releases[match[1]], releases[match[3]]
         assert one[0] == other[0] == match[2] and one[2] != other[2]
-        return "Yes" if one[2] < other[2] else "No"
+        return "earlier" if one[2] < other[2] else "later"
     if match := re.fullmatch(r"How many of these came with (\w+) ([\d.]+): (.+)\?", question):
         names = re.findall(NAMED, match[3])
         assert len(set(names)) == 3

@@ -11,11 +11,12 @@ import pytest
 
 import imprint_code
 from code_worlds import NAME, built, found, made, written
-from imprint_code import described
+from imprint_code import compared, described
 from imprint_code.options import ByRule
 from test_derived_answers import of_releases
 from upkeep.building import store
 from upkeep.errors import UpkeepError
+from upkeep.grading.graded import read_response
 
 RULES = f"{NAME}_rules"
 BY_RULE = set(ByRule.__args__)  # type: ignore[attr-defined]  # of a Literal
@@ -65,6 +66,14 @@ def test_each_label_is_right_as_often_as_any_other_of_its_family(tmp_path: Path)
     for family in ("comp_rel_same", "comp_rel_order", "comp_rel_count"):
         counts = Counter(questions(data, family).values())
         assert max(counts.values()) - min(counts.values()) <= 2, (family, counts)
+
+
+@pytest.mark.parametrize("labels", [compared.ALIKE, compared.TURNS, compared.COUNTS])
+def test_who_abstains_chooses_no_label_of_a_comparison(labels: tuple[str, ...]) -> None:
+    for said in ("no information about it", "unknown", "I do not know."):
+        answer, *_ = read_response(f"## Answer: {said}", "label", list(labels), "## Answer:", None)
+        assert answer is None
+    assert read_response(f"## Answer: {labels[1]}", "label", list(labels), "## Answer:", None)[0] == labels[1]
 
 
 # ---------------------------------------------------------------- options
@@ -136,7 +145,7 @@ def test_two_features_of_one_bullet_are_not_asked_about_together(tmp_path: Path)
         "tool/2.0.md": release("2.0", "2032-01-01", "New function `tool.a.third`"),
     }
     same = questions(of_notes(tmp_path, files, families=["dir_acq", "comp_rel_same"]), "comp_rel_same")
-    assert "Yes" not in same.values()
+    assert "the same" not in same.values()
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,15 @@ from random import Random
 from upkeep.building.assembling import Item
 
 from .features import PARAMETER, Feature
-from .questions import LABELS, Entry, Writer
+from .questions import Entry, Writer
 from .sources import version_key
 
 SAME, ORDER, COUNT = "comp_rel_same", "comp_rel_order", "comp_rel_count"
 LISTED = 3
 """Features of a question of COUNT."""
+ALIKE = ("the same", "different")
+TURNS = ("earlier", "later")
+"""No label is "No": who says `no information` would be read as choosing it."""
 COUNTS = tuple(str(n) for n in range(LISTED + 1))
 
 
@@ -48,32 +51,34 @@ def called(feature: Feature) -> str:
 
 
 def same(entries: Sequence[Entry], writer: Writer, rng: Random) -> list[Item]:
-    """SAME: whether two features, told in two places of the notes, came with one release; Yes as often as No."""
+    """SAME: whether two features, told in two places of the notes, came with one release; as often as not."""
 
     def is_right(first: Entry, second: Entry, label: str) -> bool:
         alike = first.feature.version == second.feature.version
-        return alike == (label == "Yes") and first.feature.block.text != second.feature.block.text
+        return alike == (label == ALIKE[0]) and first.feature.block.text != second.feature.block.text
 
     found = []
-    for first, second, label in _paired(entries, is_right, writer, rng):
+    for first, second, label in _paired(entries, ALIKE, is_right, writer, rng):
         names = [called(entry.feature) for entry in (first, second)]
         rng.shuffle(names)
-        text = f"Did {names[0]} and {names[1]} come to {first.feature.library} with the same release?"
-        found.append(writer.item(SAME, _id(first, second), text, [label], [first, second]))
+        both, library = " and ".join(names), first.feature.library
+        text = f"Did {both} come to {library} with the same release or with different ones?"
+        found.append(writer.item(SAME, _id(first, second), text, [label], [first, second], ALIKE))
     return [item for item in found if item is not None]
 
 
 def order(entries: Sequence[Entry], writer: Writer, rng: Random) -> list[Item]:
-    """ORDER: whether one feature came before another, by the dates of their releases; Yes as often as No."""
+    """ORDER: whether one feature came before another, by the dates of their releases; as often as not."""
 
     def is_right(first: Entry, second: Entry, label: str) -> bool:
         return is_before(first, second) or is_before(second, first)  # either label, by which is named first
 
     found = []
-    for one, other, label in _paired(entries, is_right, writer, rng):
-        first, second = (one, other) if is_before(one, other) == (label == "Yes") else (other, one)
-        text = f"Did {called(first.feature)} come to {first.feature.library} before {called(second.feature)}?"
-        found.append(writer.item(ORDER, _id(first, second), text, [label], [first, second]))
+    for one, other, label in _paired(entries, TURNS, is_right, writer, rng):
+        first, second = (one, other) if is_before(one, other) == (label == TURNS[0]) else (other, one)
+        names = [called(entry.feature) for entry in (first, second)]
+        text = f"Did {names[0]} come to {first.feature.library} earlier or later than {names[1]}?"
+        found.append(writer.item(ORDER, _id(first, second), text, [label], [first, second], TURNS))
     return [item for item in found if item is not None]
 
 
@@ -136,14 +141,18 @@ def _libraries(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _paired(
-    entries: Sequence[Entry], is_right: Callable[[Entry, Entry, str], bool], writer: Writer, rng: Random
+    entries: Sequence[Entry],
+    labels: Sequence[str],
+    is_right: Callable[[Entry, Entry, str], bool],
+    writer: Writer,
+    rng: Random,
 ) -> Iterator[tuple[Entry, Entry, str]]:
     """Each feature with another of its library for which the label is right that is due; no two twice."""
     for mine in _libraries(entries):
         used: Counter[str] = Counter()
         asked: set[frozenset[str]] = set()
         for first in rng.sample(mine, len(mine)):
-            due = min(LABELS, key=lambda label: (used[label], rng.random()))
+            due = min(labels, key=lambda label: (used[label], rng.random()))
             others = [
                 entry
                 for entry in mine
