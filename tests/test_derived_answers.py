@@ -152,12 +152,39 @@ def of_feeds(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
 # ---------------------------------------------------------------- releases of libraries
 
 NEW = re.compile(r"New (function|class|method|parameter): (?:(\w+) of )?([\w.]+)\.")
+RELEASED = re.compile(r"(\w+) ([\d.]+), released on ([\d-]+)\.\nNew (\w+: (?:\w+ of )?[\w.]+)\.")
+NAMED = r"(the (?:parameter \w+ of|function|class|method) [\w.]+)"
+
+
+def compared(question: str, releases: dict[str, tuple[str, str, str]]) -> str | None:
+    """What is said of features by their releases; None of another question.
+
+    Args:
+        releases: a feature as questions name it -> library, version and date.
+    """
+    if match := re.fullmatch(
+        rf"Did {NAMED} and {NAMED} come to (\w+) with the same release or with different ones\?", question
+    ):
+        one, other = releases[match[1]], releases[match[2]]
+        assert one[0] == other[0] == match[3]
+        return "the same" if one == other else "different"
+    if match := re.fullmatch(rf"Did {NAMED} come to (\w+) earlier or later than {NAMED}\?", question):
+        one, other = releases[match[1]], releases[match[3]]
+        assert one[0] == other[0] == match[2] and one[2] != other[2]
+        return "earlier" if one[2] < other[2] else "later"
+    if match := re.fullmatch(r"How many of these came with (\w+) ([\d.]+): (.+)\?", question):
+        names = re.findall(NAMED, match[3])
+        assert len(set(names)) == 3
+        return str(sum(releases[name][:2] == match.groups()[:2] for name in names))
+    return None
 
 
 def of_releases(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """What the notes list, by kind and place, and what they say that it does."""
-    features = []  # (kind, parent, leaf, text)
+    features, releases = [], {}  # (kind, parent, leaf, text)
     for text in data.documents["text"]:
+        if match := RELEASED.match(text):
+            releases[f"the {match[4].replace(':', '')}"] = match.groups()[:3]
         if match := NEW.search(text):
             kind, parameter, path = match.groups()
             parent, leaf = (path, parameter) if parameter else path.rsplit(".", 1)
@@ -165,7 +192,9 @@ def of_releases(data: store.Dataset) -> Iterator[tuple[dict[str, Any], set[str]]
     for row in asked(data):
         question, kind, family = row["question"], row["slice_kind"], row["slice_family"]
         mine = [one for one in features if one[0] == kind]
-        if match := re.fullmatch(r"Does \w+ have a \w+ at ([\w.]+)\?", question):
+        if (said := compared(question, releases)) is not None:
+            yield row, {said}
+        elif match := re.fullmatch(r"Does \w+ have a \w+ at ([\w.]+)\?", question):
             yield row, {"Yes" if any(f"{parent}.{leaf}" == match[1] for _, parent, leaf, _ in mine) else "No"}
         elif match := re.fullmatch(r"What \w+ are in ([\w.]+)\?", question):
             there = [one for one in mine if one[1] == match[1]]
@@ -191,6 +220,7 @@ DERIVE: dict[str, Callable[[store.Dataset], Iterator[tuple[dict[str, Any], set[s
     "evolveqa_who_mini": of_feeds,
     "evowiki_mini": of_register,
     "imprint_code_mini": of_releases,
+    "imprint_code_rules_mini": of_releases,
     "oaks_novel_mini": of_stories,
 }
 

@@ -2,7 +2,7 @@
 
 Release notes are read by rule (`rst`, `markdown`, `features`); a language model, where one is named, judges what was
 found and writes the families that need one (`steps`, `questions`, `snippets`). Without one, DirAcq, ImpRel and BoundAbs
-are built.
+are built and, where `families` names them, those of `described` and `compared`, which the paper does not have.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Annotated, Literal
-
-import msgspec
 
 from upkeep.building import answering, assembling, tokens
 from upkeep.building import assistant as assistants
@@ -27,56 +24,29 @@ from upkeep.building.tokens import Tokens
 from upkeep.contract import Pair
 from upkeep.errors import UpkeepError
 
-from . import interface, invented, judges, pairs, paths, program, questions, snippets, sources, steps, synthetic
+from . import (
+    compared,
+    described,
+    interface,
+    invented,
+    judges,
+    pairs,
+    paths,
+    program,
+    questions,
+    snippets,
+    sources,
+    steps,
+    synthetic,
+)
 from .change import Change
 from .features import PARAMETER, Feature
 from .findings import Findings
 from .interface import Interface
+from .options import FAMILIES, WITH_ASSISTANT, Options
 from .questions import Entry, Writer
 from .snippets import Trials
 from .sources import Sources
-
-FAMILIES = ("dir_acq", "ref_res", "comp_rel", "imp_rel", "bound_abs")
-WITH_ASSISTANT = ("ref_res", "comp_rel")
-
-
-class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """`options` of `dataset.yaml`."""
-
-    source: Literal["files", "world"] = "files"
-    """`files`: release notes that the config names; `world`: notes of invented libraries."""
-    seed: int = 0
-    chunk_tokens: int = 4096
-    """A feature is one document, or several of at most so many tokens."""
-    tokenizer: str | None = None
-    """A `tokenizer.json`; null for the suite's own."""
-    streams: Literal["one", "library"] = "one"
-    """One stream in the order of release dates, or a stream a library (for training a library at a time)."""
-    assistant: str | None = None
-    """A model of `models/` that judges and writes; null for none."""
-    judge_trials: Annotated[int, msgspec.Meta(ge=1)] = 3
-    """Judge 1 must say the same every time."""
-    novelty_trials: Annotated[int, msgspec.Meta(ge=1)] = 5
-    quality_trials: Annotated[int, msgspec.Meta(ge=1)] = 5
-    summaries: bool = False
-    """Whether the assistant adds a summary in prose to each document."""
-    pairs: int = 100
-    """Training pairs a feature that the assistant is asked for; 0 for those by rule alone."""
-    boundary: int | None = None
-    """BoundAbs questions; null for as many as DirAcq has."""
-    unmerged: bool = True
-    """Whether features that share an ImpRel question are asked one by one too (`imp_rel_unmerged`)."""
-    no_import: bool = True
-    """Whether CompRel's snippets are asked without imports too (`comp_rel_no_import`)."""
-    base: str | None = None
-    """A model that may not know any CompRel answer (the paper's golden subset); null for no such filter."""
-    solver: str | None = None
-    """A model that must know every CompRel answer; null for no such filter."""
-    golden_trials: int = 8
-    libraries: int = 3
-    """Of the world."""
-    releases: int = 2
-    """Of each of its libraries."""
 
 
 def build(context: Context) -> Built:
@@ -96,7 +66,8 @@ def build(context: Context) -> Built:
             sizes = synthetic.Sizes(options.libraries, options.releases)
             world = synthetic.make(rng, Names(rng), sizes)
             given = world.write(folder)
-            helper = stack.enter_context(answering.by(context, options.assistant, program.script(world)))
+            if options.program or options.assistant is not None:
+                helper = stack.enter_context(answering.by(context, options.assistant, program.script(world)))
             if options.base is not None or options.solver is not None:
                 raise UpkeepError(
                     "a world has no base model and no solver", where=context.where, remedy="set them to null"
@@ -170,13 +141,19 @@ def _assemble(
     writer = Writer(left_out)
     said = "\n".join([*(release.text for release in read.releases), *read.docs.values()])
     said += "\n".join(snippet.code for snippet in read.snippets)
-    items = questions.direct(entries, writer)
+    wanted = _families(context, options, helper)
+    items = questions.direct(entries, writer) if "dir_acq" in wanted else []
     if helper is not None:
         trials = Trials(options.quality_trials, options.golden_trials, base, solver, options.no_import)
-        items += questions.referential(entries, writer, helper)
-        items += snippets.compositional(entries, read.snippets, writer, helper, trials)
-    items += questions.implicit(entries, writer, options.unmerged)
-    items += invented.boundary(entries, writer, said, options.boundary, Random(f"imprint_code {options.seed}"))
+        if "ref_res" in wanted:
+            items += questions.referential(entries, writer, helper)
+        if "comp_rel" in wanted:
+            items += snippets.compositional(entries, read.snippets, writer, helper, trials)
+    if "imp_rel" in wanted:
+        items += questions.implicit(entries, writer, options.unmerged)
+    if "bound_abs" in wanted:
+        items += invented.boundary(entries, writer, said, options.boundary, Random(f"imprint_code {options.seed}"))
+    items += _by_rule(entries, writer, wanted, options.seed)
     items = _kept(items, writer)
 
     taught = pairs.by_rule(entries)
@@ -184,6 +161,7 @@ def _assemble(
         taught += pairs.asked(entries, helper, options.pairs)
     taught, dropped = pairs.distinct(taught, items)
     left_out.update(dropped)
+    items = _sampled(items, options, writer)
 
     tables = assembling.collect(streams, assembling.unlabelled(items, options.seed), measure)
     statistics = _statistics(entries, items, taught, read, measure)
@@ -201,6 +179,60 @@ def _assemble(
         seed=options.seed,
         notes=_notes(options, read, helper, items),
     )
+
+
+def _families(context: Context, options: Options, helper: Assistant | None) -> Sequence[str]:
+    """What is to be asked.
+
+    Raises:
+        UpkeepError: a family is named that needs an assistant, and there is none.
+    """
+    if options.families is None:
+        return FAMILIES
+    lacking = [family for family in WITH_ASSISTANT if family in options.families]
+    if lacking and helper is None:
+        raise UpkeepError(
+            "families that an assistant writes, and no assistant",
+            where=f"{context.where}: options.families",
+            found=lacking,
+            remedy="name a model of models/ in options.assistant, or leave them out",
+        )
+    return options.families
+
+
+def _by_rule(entries: Sequence[Entry], writer: Writer, wanted: Sequence[str], seed: int) -> list[Item]:
+    items = described.referential(entries, writer) if questions.NOTES in wanted else []
+    settled = compared.settled(entries)
+    for family, make in (
+        (compared.SAME, compared.same),
+        (compared.ORDER, compared.order),
+        (compared.COUNT, compared.count),
+    ):
+        if family in wanted:
+            writer.left_out["named in the notes of another release"] = len(entries) - len(settled)
+            items += make(settled, writer, Random(f"imprint_code {family} {seed}"))
+    return items
+
+
+def _sampled(items: Sequence[Item], options: Options, writer: Writer) -> list[Item]:
+    """So many of each family, in the order in which they were; of labels each as often as they allow."""
+    if options.sample is None:
+        return list(items)
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        places.setdefault(item.slices["family"], []).append(place)
+    kept: set[int] = set()
+    for family, mine in places.items():
+        Random(f"imprint_code sample {family} {options.seed}").shuffle(mine)
+        turns: Counter[str] = Counter()
+        turn: dict[int, int] = {}
+        for place in mine:
+            label = items[place].answers[0] if items[place].options else ""
+            turn[place] = turns[label] if label else 0
+            turns[label] += 1
+        kept.update(sorted(mine, key=turn.__getitem__)[: options.sample])
+    writer.left_out["not drawn"] += len(items) - len(kept)
+    return [item for place, item in enumerate(items) if place in kept]
 
 
 def _costs(asked: Sequence[Assistant | None]) -> dict[str, float]:
@@ -270,7 +302,7 @@ def _documents(
         ids = tuple(Stream(name, ()).document_id(len(held) + n) for n in range(len(pieces)))
         held += pieces
         dates += [date] * len(pieces)
-        entries.append(Entry(feature, name, ids, tuple(pieces), about))
+        entries.append(Entry(feature, name, ids, tuple(pieces), about, date))
     slices: dict[str, list[str]] = {}
     for entry in entries:
         slices.setdefault(entry.stream, []).extend([entry.feature.library] * len(entry.documents))
@@ -338,8 +370,10 @@ def _statistics(
 def _notes(options: Options, read: Sources, helper: Assistant | None, items: Sequence[Item]) -> list[str]:
     notes = []
     have = {item.slices["family"] for item in items}
-    missing = [family for family in FAMILIES if family not in have]
-    if missing and helper is None:
+    missing = [family for family in options.families or FAMILIES if family not in have]
+    if options.families is not None and (unnamed := [one for one in FAMILIES if one not in options.families]):
+        notes.append(f"families that the options do not name: {', '.join(unnamed)}")
+    if missing and helper is None and options.families is None:
         notes.append(
             f"families missing for want of an assistant: {', '.join(f for f in missing if f in WITH_ASSISTANT)}"
         )

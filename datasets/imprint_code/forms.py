@@ -6,6 +6,7 @@ release, with its version and mostly its date.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Text:
 
 
 class _Release(msgspec.Struct):
-    """A release as GitHub's interface gives it."""
+    """A release as GitHub's interface gives it; `body` and `published_at` may be null."""
 
     tag_name: str
     body: str | None = None
@@ -132,13 +133,18 @@ def _rst(lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
 
 def _listed(text: str, path: Path, library: str, faults: Faults) -> Iterator[Text]:
     try:
-        releases = msgspec.json.decode(text, type=list[_Release])
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        given = list(_records(text))
+    except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
         faults("broken_record", str(path), f"no list of releases {{tag_name, body}}: {error}")
         return
     own = {"", "py", "python", "release", "version", library, f"py-{library}", PACKAGES.get(library, library)}
-    for number, release in enumerate(releases, 1):
+    for number, record in enumerate(given, 1):
         where = f"{path}, release {number}"
+        try:
+            release = msgspec.convert(record, _Release)
+        except msgspec.ValidationError as error:
+            faults("broken_record", where, f"no release {{tag_name, body}}: {error}")
+            continue
         tag = _TAG.match(release.tag_name)
         if release.draft or (tag and (tag["of"] or "").lower() not in own):
             continue
@@ -146,3 +152,22 @@ def _listed(text: str, path: Path, library: str, faults: Faults) -> Iterator[Tex
             faults("broken_record", where, "a tag without a version", release.tag_name)
         elif reading.usable(release.body or "", where, faults):
             yield Text(tag["version"], release.body or "", ".md", release.published_at, where)
+
+
+def _records(text: str) -> Iterator[object]:
+    """The releases of a list, or of its pages: a list of lists, or one list behind the other.
+
+    GitHub gives a hundred at most at once; its command line client writes pages in either way.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    at = 0
+    while at < len(text.rstrip()):
+        start = at + len(text[at:]) - len(text[at:].lstrip())
+        at = json.JSONDecoder().raw_decode(text, start)[1]
+        page = msgspec.json.decode(text[start:at])
+        if not isinstance(page, list):
+            raise ValueError(f"a JSON {type(page).__name__}, not a list")
+        for one in page:
+            yield from one if isinstance(one, list) else [one]

@@ -1,6 +1,7 @@
 """Questions about features: whether they exist (DirAcq), what a namespace has (ImpRel), which is described (RefRes).
 
-ImprintBench, D.2. The other families: `invented` (BoundAbs), `snippets` (CompRel).
+ImprintBench, D.2. The other families: `invented` (BoundAbs), `snippets` (CompRel), `described` and
+`compared` (by rule alone).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Entry:
     """Ids of the documents that hold it, in order."""
     texts: tuple[str, ...]
     about: steps.About
+    date: str | None = None
+    """Of its release, YYYY-MM-DD."""
 
     @property
     def body(self) -> str:
@@ -41,29 +44,41 @@ class Writer:
 
     left_out: Counter[str]
 
-    def item(self, family: str, name: str, text: str, answers: Sequence[str], about: Sequence[Entry]) -> Item | None:
-        """An item about features of one library; None where the question holds its answer."""
+    def item(
+        self,
+        family: str,
+        name: str,
+        text: str,
+        answers: Sequence[str],
+        about: Sequence[Entry],
+        labels: Sequence[str] = LABELS,
+    ) -> Item | None:
+        """An item about features of one library; None where the question holds its answer.
+
+        Args:
+            labels: that are to choose from, where the family is not of OPEN answers.
+        """
         first = about[0]
         if family in OPEN and leaks.tells(text, answers):
             self.left_out["answer in question"] += 1
             return None
-        labels = family not in OPEN
         gold = family != "bound_abs"
         return Item(
             id=f"{family}_{name}",
             stream=first.stream,
             text=text,
             answers=answers,
-            form="label" if labels else "short",
-            options=LABELS if labels else None,
+            form="short" if family in OPEN else "label",
+            options=None if family in OPEN else labels,
             slices={"family": family, "library": first.feature.library, "kind": first.feature.kind},
             evidence=list(dict.fromkeys(d for entry in about for d in entry.documents)) if gold else (),
             context=list(dict.fromkeys(t for entry in about for t in entry.texts)) if gold else (),
         )
 
 
-OPEN = frozenset({"ref_res", "imp_rel", "imp_rel_unmerged", "comp_rel", "comp_rel_no_import"})
-"""Families with open answers; the others are answered Yes or No."""
+NOTES = "ref_res_notes"
+OPEN = frozenset({"ref_res", NOTES, "imp_rel", "imp_rel_unmerged", "comp_rel", "comp_rel_no_import"})
+"""Families with open answers; the others choose one of a few labels, mostly Yes or No."""
 
 
 def there(library: str, kind: str, path: str) -> str:
