@@ -58,6 +58,7 @@ def number(text: str) -> float:
         ("claims", ["--papers", "evowiki"], 1, (1, 2, 3, 5)),
         ("intervals", ["--studies", "20", "--questions", "30"], 13, (1, 2, 4)),
         ("intervals", ["--studies", "100", "--questions", "10"], 13, (1, 2, 4)),
+        ("findings", ["--studies", "50", "--questions", "60", "--findings", "imprint-c15"], 1, (1, 2, 3)),
         ("record", ["--replies", "2000"], 1, (0, 2, 4)),
         ("replay", ["--intervals", "2", "--questions", "8"], 2, (1, 2, 3, 4, 6)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
