@@ -66,12 +66,15 @@ class Cell:
     value: Value
     fewest: int
     """Questions that it takes to decide anything."""
+    ends: tuple[float, float] | None = None
+    """Of a mean of what was measured."""
 
     def estimate(self, draws: Draws, names: list[str], *, seen_alone: bool = False) -> Estimate | None:
         """The score; None where it is not defined: ten items may all be of one class."""
         parts, *more = (np.stack(list(one.values()), axis=-1).astype(float) for one in (self.columns, *self.unseen))
         unseen = 0 * parts if seen_alone else np.concatenate(more)
-        (found,) = estimates(list(self.columns), parts, self.value, draws, names, unseen).values() or (None,)
+        given = list(self.columns), parts, self.value, draws, names, unseen
+        (found,) = estimates(*given, ends=self.ends).values() or (None,)
         return found
 
 
@@ -89,9 +92,9 @@ def answered(columns: Callable[..., Columns], value: Value, *right: Floats) -> C
     return Cell(columns(*right), [columns(*right), *(columns(*way) for way in ways)], value, FEWEST)
 
 
-def measured(columns: Columns, value: Value) -> Cell:
-    """Of a score that goes by what was measured."""
-    return Cell(columns, [{name: 2 * one for name, one in columns.items()}], value, FEWEST_MEASURED)
+def measured(columns: Columns, value: Value, ends: tuple[float, float] | None = None) -> Cell:
+    """Of a score that goes by what was measured; a mean of it lies between `ends`."""
+    return Cell(columns, [{name: 2 * one for name, one in columns.items()}], value, FEWEST_MEASURED, ends)
 
 
 def macro_f1(
@@ -156,21 +159,21 @@ def tokens(rng: Generator, questions: int, spread: float = 0.6, cells: int = 1, 
         answers = rng.binomial(8, 0.9, questions)
         spent = (1 if cell else more) * long * rng.lognormal(0, 0.6, (8, questions))
         generated = np.where(np.arange(8)[:, None] < answers, spent, 0).sum(axis=0)
-        found.append(measured({"answers": answers, "context": answers, "generated": generated}, value))
+        found.append(measured({"answers": answers, "context": answers, "generated": generated}, value, (0, np.inf)))
     return found, mean if cells == 1 else (more - 1) * mean
 
 
 def compression(rng: Generator, questions: int) -> Study:
     """ImprintBench's ratio: corpora of three sizes over contexts that are log-normal."""
     columns = {"corpus": 1e5 * rng.integers(1, 4, questions), "shown": rng.lognormal(6, 0.7, questions)}
-    return [measured(columns, IMPRINTBENCH["compression"])], 2e5 / exp(6 + 0.7**2 / 2)
+    return [measured(columns, IMPRINTBENCH["compression"], (0, np.inf))], 2e5 / exp(6 + 0.7**2 / 2)
 
 
 def shift(rng: Generator, questions: int) -> Study:
     """EvoWiki's of probabilities, which most tokens have little of before and after training."""
     moved = rng.beta(0.5, 2, questions) - rng.beta(0.5, 3, questions)
     columns = {"shift": moved, "measured": np.ones(questions)}
-    return [measured(columns, EVOWIKI["shift"])], 100 * (0.5 / 2.5 - 0.5 / 3.5)
+    return [measured(columns, EVOWIKI["shift"], (-100, 100))], 100 * (0.5 / 2.5 - 0.5 / 3.5)
 
 
 def log_ratio(rng: Generator, questions: int) -> Study:
@@ -179,7 +182,7 @@ def log_ratio(rng: Generator, questions: int) -> Study:
         "log_ratio": rng.standard_t(5, questions) + rng.exponential(1, questions),
         "measured": np.ones(questions),
     }
-    return [measured(columns, EVOWIKI["log_ratio"])], 1.0
+    return [measured(columns, EVOWIKI["log_ratio"], (-np.inf, np.inf))], 1.0
 
 
 def area(rng: Generator, questions: int) -> Study:
@@ -261,6 +264,9 @@ KINDS: dict[str, Callable[[Generator, tuple[int, int]], tuple[float, Intervals]]
     "mean over families": of_families,
     "mean tokens": lambda rng, shape: of_sums(rng, shape, tokens),
     "change rate": change_rate,
+    "probability shift": lambda rng, shape: of_sums(rng, shape, shift),
+    "log ratio of probabilities": lambda rng, shape: of_sums(rng, shape, log_ratio),
+    "compression ratio": lambda rng, shape: of_sums(rng, shape, compression),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from conftest import ROOT
 from test_claims import LEDGERS, PAPERS, REFERENCE, SHIPPED
 from upkeep.grading import resampling
 from upkeep.grading.resampling import FEWEST, RESAMPLES, Draws
@@ -320,6 +322,30 @@ def test_every_claim_says_of_the_published_numbers_as_scores_of_ours_what_it_say
             assert found.outcome == ("undecidable" if tested.undecidable else tested.published), tested.id
             assert found.so_far in ("", tested.published) and not found.missing, tested.id
         assert judged[tested.id].rebuild.outcome == ("undecidable" if tested.undecidable else "not_run")
+
+
+@pytest.mark.parametrize(("paper", "name", "size"), [("imprintbench", "imprint-c15", 60), ("oaks", "oaks-c16", 6000)])
+def test_the_benchmark_of_findings_decides_as_the_report_does(paper: str, name: str, size: int) -> None:
+    """In studies of which some hold and some do not; one check is of a distance."""
+    findings = runpy.run_path(str(ROOT / "benchmarks/findings.py"))
+    (tested,) = (one for one in LEDGERS[paper] if one.id == name)
+    sides = [findings["Sides"](check, name, claims.printed(PAPERS / paper, check.tables)) for check in tested.checks]
+    numbers = pl.concat([one.numbers for one in sides]).unique(maintain_order=True)
+    places = {key: place for place, key in enumerate(findings["_keys"](numbers))}
+    values = numbers["value"].cast(pl.Float64).to_numpy()
+    drawn = findings["resampled"](numbers, values, np.random.default_rng(5), size, "as the report does")
+    own = [one.certain(drawn[[places[key] for key in findings["_keys"](one.numbers)]]) for one in sides]
+    scores, as_printed = as_own(paper, 0.0)
+    of_cell = dict(zip(scores["cell"], findings["_keys"](scores), strict=True))
+    outcomes = []
+    for study in range(12):
+
+        def resamples(cell: str, study: int = study) -> Answers:
+            place = places.get(of_cell[cell])
+            return as_printed(cell) if place is None else drawn[place, :, study][None]
+
+        outcomes.append(verdicts.judge(PAPERS / paper, [tested], scores, resamples)[name].release.outcome == "holds")
+    assert outcomes == np.all(own, axis=0)[:12].tolist() and 0 < sum(outcomes) < 12
 
 
 def test_the_findings_of_oaks_are_partial_with_one_dataset_or_without_some_models() -> None:

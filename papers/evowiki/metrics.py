@@ -129,10 +129,22 @@ FAMILY = Family(
         Resampled(["exact_match_gain"], both_right, gain, second=CLOSED_BOOK, unit="percent_points"),
         Resampled(["popularity_correlation"], by_popularity, correlation, unit="ratio"),
         Resampled(
-            ["probability_shift"], both_measured, shift, second=UNTRAINED, values=[FIRST_TOKEN], unit="percent_points"
+            ["probability_shift"],
+            both_measured,
+            shift,
+            second=UNTRAINED,
+            values=[FIRST_TOKEN],
+            unit="percent_points",
+            ends=(-100, 100),
         ),
         Resampled(
-            ["probability_log_ratio"], both_measured, log_ratio, second=UNTRAINED, values=[FIRST_TOKEN], unit="nats"
+            ["probability_log_ratio"],
+            both_measured,
+            log_ratio,
+            second=UNTRAINED,
+            values=[FIRST_TOKEN],
+            unit="nats",
+            ends=(-np.inf, np.inf),
         ),
     ],
     crossed=[

@@ -212,13 +212,14 @@ def compression(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
 FAMILY = Family(
     measure,
     resampled=[
-        Resampled(("context_tokens", "generation_tokens"), spent, mean_tokens, unit="tokens"),
+        Resampled(("context_tokens", "generation_tokens"), spent, mean_tokens, unit="tokens", ends=(0, np.inf)),
         Resampled(
             ("compression_ratio",),
             compressed,
             compression,
             second=Second("the closed book", method="closed_book"),
             unit="ratio",
+            ends=(0, np.inf),
         ),
     ],
     described=[Described(GENERATED, spread, unit="tokens")],

@@ -184,7 +184,7 @@ FAMILY = Family(
     measure,
     resampled=[
         Resampled(F1, confusion, f1),
-        Resampled([TOKEN_F1], shared_words, mean_shared, values=[TOKEN_F1]),
+        Resampled([TOKEN_F1], shared_words, mean_shared, values=[TOKEN_F1], ends=(0, 100)),
         Resampled(["distance_from_people"], beside_people, distance),
         # The spread of runs is no estimate over questions, so it has no interval.
         Resampled([f"{name}_std" for name in SPREAD], confusion, deviation, interval=False),

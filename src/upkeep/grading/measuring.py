@@ -238,7 +238,16 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
             numbers = parts.drop("question_id").to_numpy()
             questions = parts["question_id"].to_list()
             of_units = draws.of(questions)
-            found = estimates(names, numbers, wanted.value, of_units, questions, unseen, interval=wanted.interval)
+            found = estimates(
+                names,
+                numbers,
+                wanted.value,
+                of_units,
+                questions,
+                unseen,
+                interval=wanted.interval,
+                ends=wanted.ends,
+            )
         _refuse_unnamed(family, wanted.metrics, found)
         counted = _of_itself(members, wanted.subset).join(parts, on="question_id", how="semi")
         for metric, one in found.items():

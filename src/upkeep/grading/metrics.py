@@ -110,7 +110,7 @@ class Compared:
 class Resampled:
     """Metrics that are no ratio of counts, but some other function of sums over questions: a difference, an F1.
 
-    Their interval comes from resampling questions (`upkeep.grading.resampling`).
+    Their interval comes from resampling questions (`upkeep.grading.resampling`), that of means by formula (`ends`).
     """
 
     metrics: Sequence[str]
@@ -133,6 +133,9 @@ class Resampled:
     those that have no say. Without one, they are of all questions and of each slice by itself."""
     interval: bool = True
     """Whether there is one: not of what tells itself how far numbers are apart, as a deviation over runs."""
+    ends: tuple[float, float] | None = None
+    """Of means over questions of what was measured, and of ratios of two such means, the ends that none lies beyond.
+    Such numbers may be skewed, as tokens are: their interval knows of it (`upkeep.grading.resampling.of_mean`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ Draws of these scores are widened besides, as Student's t is wider than the norm
 a mean, (n + 1) / (n - 1) times that of the draws (`widened`). Their interval has no question added. It is from the a-th
 to the (1 - a)-th quantile of the draws as they are, a = Phi(-sqrt((n + 1) / (n - 1)) t(0.975, d)): the expanded
 percentile interval of T. C. Hesterberg, What teachers should know about the bootstrap, The American Statistician 69,
-2015. Here d are the degrees of freedom of its variance: n - 1, and less where a few questions decide (`freedom`).
+2015. Here d are the degrees of freedom of its variance: n - 1, and less where a few questions decide (`freedom`). That
+of a mean of what was measured is by formula, for such numbers are skewed (`of_mean`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ FEWEST = 10
 """Questions that a score needs at least to say anything about other questions."""
 FEWEST_MEASURED = 20
 """The same of one that goes by what was measured, and not by answers."""
+STEP = 1e-4
+"""Of a question, by which sums are changed to see how much it moves a score."""
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def estimates(
     unseen: Floats,
     *,
     interval: bool = True,
+    ends: tuple[float, float] | None = None,
 ) -> dict[str, Estimate]:
     """The scores that a function of sums over questions gives.
 
@@ -92,23 +97,26 @@ def estimates(
         questions: the id of each row.
         unseen: (questions, columns), what one that was not asked might add.
         interval: whether there is one. A score without is no estimate over questions: nothing is decided by it.
+        ends: of means of what was measured, those that no such mean lies beyond; their interval is `of_mean`.
 
     Returns:
         By metric. A score that is not defined on the questions themselves is left out; draws on which it is not are
         left out of its interval.
 
     Raises:
-        ValueError: the function does not give a number for each draw.
+        ValueError: the function does not give a number for each draw, or a mean that lies beyond the ends.
     """
     whole, drawn_sums = parts.sum(axis=0, keepdims=True), draws.sums(questions, parts)
     own, drawn = resampled(names, whole, value), resampled(names, drawn_sums, value)
+    slopes = influences(names, parts, value) if ends is not None else {}
     found: dict[str, Estimate] = {}
     for metric, (number,) in own.items():
         if not np.isfinite(number):
             continue
         values, n = drawn[metric], len(parts)
         known = values[np.isfinite(values)]
-        if not interval or n < 2 or len(known) < 2:
+        smooth = ends is None or np.isfinite(slopes[metric]).all()
+        if not (interval and smooth) or n < 2 or len(known) < 2:
             found[metric] = Estimate(float(number), None, None, None, np.full(2 * len(values), np.nan))
             continue
         free, more = freedom(draws.influences(questions, values)), math.sqrt((n + 1) / (n - 1))
@@ -117,13 +125,16 @@ def estimates(
             for row in furthest(names, whole, value, unseen, metric)
         ]
         factor = more * t_quantile(free, 1 - 2 * LEVEL) / NormalDist().inv_cdf(1 - LEVEL)
-        tail = NormalDist().cdf(-more * t_quantile(free))
-        low, high = np.quantile(known, [tail, 1 - tail])
+        if ends is not None:
+            se, low, high = of_mean(float(number), slopes[metric], ends)
+        else:
+            tail = NormalDist().cdf(-more * t_quantile(free))
+            se, (low, high) = more * float(known.std(ddof=1)), np.quantile(known, [tail, 1 - tail]).tolist()
         found[metric] = Estimate(
             value=float(number),
-            se=more * float(known.std(ddof=1)),
-            low=float(low),
-            high=float(high),
+            se=se,
+            low=low,
+            high=high,
             resamples=widened(np.concatenate(halves), factor, float(number)),
         )
     return found
@@ -136,6 +147,57 @@ def furthest(names: list[str], whole: Floats, value: Value, unseen: Floats, metr
     moved = resampled(names, whole + kinds, value)[metric]
     known = np.isfinite(moved)
     return kinds[np.argmin(np.where(known, moved, np.inf))], kinds[np.argmax(np.where(known, moved, -np.inf))]
+
+
+def influences(names: list[str], parts: Floats, value: Value) -> dict[str, Floats]:
+    """By how much each question moves smooth scores: metric -> (questions,), the derivatives by how often it counts.
+
+    That is the infinitesimal jackknife (L. A. Jaeckel, Bell Laboratories Memorandum MM 72-1215-11, 1972). Of a ratio
+    of sums, with `hits` and `total` of a question, these are (hits - value * total) / sum(total).
+
+    Args:
+        names, parts, value: as of `estimates`.
+    """
+    whole = parts.sum(axis=0)
+    more, less = (resampled(names, whole + step * parts, value) for step in (STEP, -STEP))
+    with np.errstate(invalid="ignore"):
+        return {metric: (more[metric] - less[metric]) / (2 * STEP) for metric in more}
+
+
+def of_mean(value: float, influences: Floats, ends: tuple[float, float]) -> tuple[float, float, float]:
+    """Standard error of a mean, or of a ratio of two, and a 95% interval that knows that it is skewed.
+
+    With T = (mean - truth) / se, skewness g of the n questions and k = g / sqrt(n), what is distributed symmetrically
+    up to terms of order 1 / n is
+
+        T + k (T^2 / 3 + 1 / 6) + k^2 T^3 / 27
+
+    (P. Hall, On the removal of skewness by transformation, Journal of the Royal Statistical Society B 54, 1992, with
+    the coefficients of a mean). It rises with T, and the interval holds what takes it between -t and t, Student's
+    quantile at the degrees of freedom of the variance (`freedom`). Of symmetric numbers, k = 0, that is value -+ t se.
+    Where a few questions are far above the others both ends lie higher, the upper one by more.
+
+    Args:
+        value: the mean.
+        influences: (questions,), by how much each moves it, two at least; `se` is that of a ratio in `statistics`.
+        ends: of the quantity. The interval is cut to them.
+
+    Raises:
+        ValueError: the mean lies beyond the ends.
+    """
+    if not ends[0] - ROUNDING <= value <= ends[1] + ROUNDING:
+        raise ValueError(f"a mean of {value:g} beyond its ends, {ends[0]:g} and {ends[1]:g}")
+    n, squares = len(influences), float((influences**2).sum())
+    se, k = math.sqrt(n / (n - 1) * squares), float((influences**3).sum()) / squares**1.5 if squares else 0.0
+    t = t_quantile(freedom(influences))
+    low, high = (value - se * _skewed(bound, k) for bound in (t, -t))
+    return se, max(low, ends[0]), min(high, ends[1])
+
+
+def _skewed(symmetric: float, k: float) -> float:
+    """The T whose transformation it is: 3 / k * (root - 1), written so that it is right for k = 0 as well."""
+    root = math.cbrt(1 + k * (symmetric - k / 6))
+    return 3 * (symmetric - k / 6) / (root**2 + root + 1)
 
 
 def freedom(influences: Floats) -> int:
