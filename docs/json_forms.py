@@ -27,10 +27,12 @@ from upkeep.operations.plan.amounts import Plan
 from upkeep.operations.prune import Pruning
 from upkeep.operations.status.states import Survey
 from upkeep.operations.told import Listing, One
+from upkeep.report.terminal import Ran
 
 PAGE = Path(__file__).resolve().with_name("json.md")
 PLACE = re.compile(r"(?<=<!-- written by docs/json_forms.py -->\n).*?(?=<!-- end -->)", re.S)
 FORMS: dict[str, Any] = {
+    "run": Ran,
     "show CELL": Listing,
     "show CELL PROBE": One,
     "logs CELL": list[ToldJob],

@@ -114,6 +114,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     run.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     run.add_argument("-n", "--dry-run", action="store_true", help="say which cells would be run")
+    run.add_argument("--json", action="store_true", help="print what came of it for programs, and nothing else there")
 
     refresh = command(
         "refresh", suite.refresh, "bring stale cells up to date by the replies on record, without any model"
@@ -224,7 +225,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     review.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     review.add_argument("--as-is", action="store_true", help="run nothing: compare what lies there")
     review.add_argument("--record", action="store_true", help="record what lies there as the release's")
-    review.set_defaults(table=None, method=None, dry_run=False)
+    review.set_defaults(table=None, method=None, dry_run=False, json=False)
 
     command("test", developing.test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
