@@ -46,6 +46,7 @@ PRINTED = {
     f"diff {PLAIN} {GUIDED}": "diff A B",
     "prune cells samples": "prune",
     "plan": "plan --json -",
+    "dataset describe toy": "dataset describe NAME",
     "dataset diff toy toy": "dataset diff A B",
     "dataset baselines toy": "dataset baselines",
 }
@@ -91,9 +92,10 @@ def printed(root: Path, words: str) -> tuple[int, str, str]:
     return status, out[0], said
 
 
-def test_the_page_has_the_forms_as_the_commands_have_them() -> None:
-    page = json_forms.PAGE.read_text("utf-8")
-    assert json_forms.PLACE.search(page)[0] == json_forms.listing(), "python docs/json_forms.py writes it anew"
+@pytest.mark.parametrize("page", json_forms.PAGES, ids=lambda page: page.name)
+def test_a_page_has_the_forms_as_the_commands_have_them(page: Path) -> None:
+    found = json_forms.PLACE.search(page.read_text("utf-8"))
+    assert found is not None and found[0] == json_forms.listing(json_forms.PAGES[page]), "python docs/json_forms.py"
 
 
 def test_every_command_that_takes_json_has_its_form_on_the_page_and_is_tried_here() -> None:
