@@ -18,6 +18,7 @@ from typing import Any, Literal
 from upkeep.commands.questions import Listed
 from upkeep.contract import Baselines, Record
 from upkeep.gateway.transfer import Kept
+from upkeep.gateway.why import Why
 from upkeep.operations import dataset_diff
 from upkeep.operations.described import Described
 from upkeep.operations.diff.comparing import Difference
@@ -39,6 +40,7 @@ ANSWERS: dict[str, Any] = {
     "diff A B": Difference,
     "logs CELL": list[ToldJob],
     "record list": list[Kept],
+    "record why CELL": Why,
 }
 SUITES: dict[str, Any] = {
     "run": Ran,

@@ -128,7 +128,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     record.add_argument("what", nargs="?", choices=["list", "why", "export", "import", "prune"], default="list")
     record.add_argument("name", nargs="?", help="`why`: a cell; `export`, `import`: a file")
     record.add_argument("probe", nargs="?", help="`why`: of the cell, for its requests")
-    record.add_argument("--json", action="store_true", help="`list`: print it for programs")
+    record.add_argument("--json", action="store_true", help="`list`, `why`: print it for programs")
 
     setup = command(
         "setup", suite.setup, "all that could need a network, and nothing else: afterwards a suite runs offline"
