@@ -1,4 +1,4 @@
-"""Lists what commands print with `--json`; `python docs/json_forms.py` writes it into the page.
+"""Lists what commands print with `--json`; `python docs/json_forms.py` writes it into the two pages.
 
 The forms are the records that the commands encode, with the words that stand beside their fields.
 """
@@ -18,7 +18,9 @@ from typing import Any, Literal
 from upkeep.commands.questions import Listed
 from upkeep.contract import Baselines, Record
 from upkeep.gateway.transfer import Kept
+from upkeep.gateway.why import Why
 from upkeep.operations import dataset_diff
+from upkeep.operations.described import Described
 from upkeep.operations.diff.comparing import Difference
 from upkeep.operations.doctor.examination import Report
 from upkeep.operations.explain import Place
@@ -27,31 +29,39 @@ from upkeep.operations.plan.amounts import Plan
 from upkeep.operations.prune import Pruning
 from upkeep.operations.status.states import Survey
 from upkeep.operations.told import Listing, One
+from upkeep.report.terminal import Ran
 
-PAGE = Path(__file__).resolve().with_name("json.md")
+DOCS = Path(__file__).resolve().parent
 PLACE = re.compile(r"(?<=<!-- written by docs/json_forms.py -->\n).*?(?=<!-- end -->)", re.S)
-FORMS: dict[str, Any] = {
+ANSWERS: dict[str, Any] = {
     "show CELL": Listing,
     "show CELL PROBE": One,
-    "logs CELL": list[ToldJob],
-    "record list": list[Kept],
-    "list WHAT": list[Listed],
-    "status": Survey,
-    "doctor": Report,
-    "plan --json -": Plan,
     "explain TABLE": list[Place],
     "diff A B": Difference,
+    "logs CELL": list[ToldJob],
+    "record list": list[Kept],
+    "record why CELL": Why,
+}
+SUITES: dict[str, Any] = {
+    "run": Ran,
+    "status": Survey,
+    "plan --json -": Plan,
+    "doctor": Report,
+    "list WHAT": list[Listed],
     "prune": Pruning,
+    "dataset describe NAME": Described,
     "dataset diff A B": dataset_diff.Difference,
     "dataset baselines": list[Baselines],
 }
+FORMS = ANSWERS | SUITES
 """Command -> the type of what it prints."""
+PAGES = {DOCS / "json.md": ANSWERS, DOCS / "json-suites.md": SUITES}
 
 
-def listing() -> str:
+def listing(forms: dict[str, Any]) -> str:
     """Each command's form, and the records that it is made of."""
     lines: list[str] = []
-    for command, form in FORMS.items():
+    for command, form in forms.items():
         a_list = "a list of " if typing.get_origin(form) is list else ""
         lines += [f"\n## {command}\n", "| key | | |", "| --- | --- | --- |"]
         for number, record in enumerate(records(form)):
@@ -129,4 +139,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(PLACE.sub(lambda _: listing(), PAGE.read_text("utf-8")), "utf-8")
+    for page, forms in PAGES.items():
+        page.write_text(PLACE.sub(lambda _, forms=forms: listing(forms), page.read_text("utf-8")), "utf-8")

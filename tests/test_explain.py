@@ -15,7 +15,7 @@ from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
-from upkeep.operations.explain import explain
+from upkeep.operations.explain import _one, explain
 from upkeep.operations.part import chosen, listed
 
 __all__ = ["root"]
@@ -86,6 +86,14 @@ def test_a_place_that_there_is_not_is_told_with_those_that_there_are(
 ) -> None:
     status, errors = called(root, "explain", *names)
     assert status == 1 and said in errors and "remedy:" in errors, errors
+
+
+def test_a_name_fits_what_begins_with_it_before_what_has_its_words() -> None:
+    rows = ["RAG (BM25) (k=3)", "RAG (k=3) with pico", "SFT and RAG (k=3)", "Base"]
+    for name, place in (("rag (k=3)", 1), ("4", 3), ("base", 3), ("sft rag", 2), ("RAG (BM25) (k=3)", 0)):
+        assert _one("row", name, rows, "table_1") == place, name
+    with pytest.raises(UpkeepError, match="2 rows of table_1 fit 'RAG'"):
+        _one("row", "RAG", rows, "table_1")
 
 
 # ---------------------------------------------------------------- a part of a suite

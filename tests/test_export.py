@@ -52,7 +52,7 @@ def test_csv_has_every_prediction_as_it_was_said_and_every_score(root: Path) -> 
         told = said[row["cell"], row["probe_id"], row["trial"]]
         assert told is not None and row["response"] == told.replace("\x00", "\ufffd")
     mine = [row for row in rows if row["cell"] == PLAIN]
-    assert {row["probe_id"] for row in mine if row["right"] == "true"} == {f"a0@{t}" for t in range(6)}
+    assert {row["probe_id"] for row in mine if row["right"] == "TRUE"} == {f"a0@{t}" for t in range(6)}
     assert {row["verdict"] for row in mine} == {"right", "wrong"}
     assert json.loads(mine[0]["answers"]) == ["text a0."]
     with (folder / "scores.csv").open(newline="") as file:

@@ -75,7 +75,7 @@ def as_csv(frame: pl.DataFrame) -> list[list[str | None]]:
         if isinstance(value, list):
             return msgspec.json.encode(value).decode()
         if isinstance(value, bool):
-            return str(value).lower()
+            return str(value).upper()
         return None if value is None else str(value).replace("\x00", "\ufffd")
 
     return [[told(value) for value in row] for row in frame.iter_rows()]
@@ -131,7 +131,7 @@ def test_a_csv_file_is_what_r_expects_of_one(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["predictions", "scores"])
-def test_numbers_have_a_point_and_what_is_missing_is_empty(
+def test_numbers_have_a_point_booleans_are_those_of_r_and_what_is_missing_is_empty(
     root: Path, truth: dict[str, pl.DataFrame], name: str
 ) -> None:
     _, *rows = read_as_r((root / f"csv/{name}.csv").read_bytes().decode())
@@ -142,7 +142,7 @@ def test_numbers_have_a_point_and_what_is_missing_is_empty(
             told = [None if value == "" else float(value) for value in values]
             assert told == [None if value is None else float(value) for value in frame[column]], column
         elif kind == pl.Boolean:
-            assert set(values) <= {"true", "false", ""}, column
+            assert set(values) <= {"TRUE", "FALSE", ""}, f"{column}: R takes `true` for a text"
 
 
 @pytest.mark.parametrize("name", ["predictions", "scores"])
@@ -162,6 +162,11 @@ def test_pandas_and_polars_read_every_text_to_the_letter(root: Path, truth: dict
     for column, kind in truth[name].schema.items():
         if kind.is_numeric() and truth[name][column].null_count() < len(truth[name]):
             assert typed[column].dtype.kind in "iuf", column
+        if kind == pl.Boolean:
+            assert typed[column].dtype.kind == "b", column
+    assert {column for column, kind in pl.read_csv(path).schema.items() if kind == pl.Boolean} == {
+        column for column, kind in truth[name].schema.items() if kind == pl.Boolean
+    }
 
 
 # ---------------------------------------------------------------- a workbook

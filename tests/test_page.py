@@ -22,7 +22,7 @@ from upkeep.jobs import Cell
 from upkeep.report import overview, page, site, tables
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
-from upkeep.report.terminal import summary, told_findings
+from upkeep.report.terminal import accuracies, outcomes, summary, told_findings
 from upkeep.report.waiting import pending
 from upkeep.text import duration
 
@@ -212,19 +212,19 @@ def test_the_summary_has_methods_by_datasets() -> None:
         score(method="rag_dense", setting="k=30", value=40.0, cell="oaks_babi/rag_dense/k30/m"),
     )
     asked = {row["cell"]: 1 for row in scores.iter_rows(named=True)}
-    rows = [line.split() for line in summary(scores, asked).splitlines()]
+    rows = [line.split() for line in summary(accuracies(scores, asked)).splitlines()]
     assert ["long_context/default/m", "36.2", "±", "1.0", "50.0"] in rows
     assert ["rag_dense/k30/m", "40.0", "±", "1.0", "–"] in rows
     asked["oaks_babi/rag_dense/k30/m"] = 3
-    rows = [line.split() for line in summary(scores, asked).splitlines()]
+    rows = [line.split() for line in summary(accuracies(scores, asked)).splitlines()]
     assert ["rag_dense/k30/m", "3", "40.0", "±", "1.0", "–"] in rows and "trials" in rows[2]
-    assert summary(NO_SCORES, {}) == "no scores"
+    assert summary(accuracies(NO_SCORES, {})) == "no scores"
 
 
 def test_many_datasets_are_shown_in_several_tables_and_no_number_is_cut() -> None:
     names = [f"a_dataset_with_a_name_{n}" for n in range(20)]
     scores = frame(*(score(dataset=name, cell=f"{name}/long_context/default/m") for name in names))
-    told = summary(scores, {})
+    told = summary(accuracies(scores, {}))
     assert all(len(line) <= 120 for line in told.splitlines()) and "…" not in told
     assert told.count("36.2 ± 1.0") == 20 and all(name in told for name in names)
 
@@ -233,7 +233,7 @@ def test_the_terminal_counts_what_came_of_each_papers_findings(tmp_path: Path) -
     (tmp_path / "oaks").mkdir()
     lines = ["claim,where,published,release,rebuild,stand_in", *(f"c{n},t,holds,not_run,not_run,holds" for n in (1, 2))]
     (tmp_path / "oaks/claims.csv").write_text("\n".join([*lines, "c3,t,holds,not_run,undecidable,no_numbers"]) + "\n")
-    assert list(told_findings(tmp_path, ["oaks", "not_written_yet"])) == [
+    assert list(told_findings(outcomes(tmp_path, ["oaks", "not_written_yet"]))) == [
         "findings of oaks on small stand-ins: holds 2, no numbers 1"
     ]
 

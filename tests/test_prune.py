@@ -13,6 +13,7 @@ import pytest
 from suite_fakes import CELLS, GUIDED, PLAIN, called, made
 from upkeep.catalog import Catalog
 from upkeep.files import digest
+from upkeep.images.debian import MADE_BASE
 from upkeep.images.environments import code_files, file_hashes
 from upkeep.layout import Layout
 from upkeep.operations import prune
@@ -107,13 +108,20 @@ def test_images_of_an_engine_are_told_by_their_tags_and_removed_by_them(
         f"""#!/bin/sh
 echo "$*" >> {log}
 case "$1 $2" in
-"image ls") printf 'upkeep/echo-base:0123456789abcdef\\npostgres:16\\nlocalhost/upkeep/base-os:1\\n' ;;
-"image inspect") echo '[{{"Size": 2000000000, "Created": "2026-01-01T00:00:00.5Z"}}]' ;;
+"image ls") printf 'sha256:a\\nsha256:b\\nsha256:c\\n' ;;
+"image inspect") cat {tmp_path}/known ;;
+"image history") cat {tmp_path}/"$7" ;;
 "image rm") exit 0 ;;
 esac
 """
     )
     program.chmod(0o755)
+    tags = {"sha256:a": "upkeep/echo-base:0123456789abcdef", "sha256:b": "postgres:16", "sha256:c": f"{MADE_BASE}:1"}
+    known = [
+        {"Id": id, "RepoTags": [tag], "Size": 2_000_000_000, "Created": "2026-01-01T00:00:00.5Z"}
+        for id, tag in tags.items()
+    ]
+    (tmp_path / "known").write_text(json.dumps(known))
     from upkeep.images.docker import CommandLine
 
     monkeypatch.setattr(prune, "find_client", lambda n: CommandLine(n, str(program)) if n == "docker" else None)
@@ -124,6 +132,62 @@ esac
     assert called(root, "prune", "images", "--delete", out=out)[0] == 0
     assert "removed 1: 2.00 GB freed" in out[0]
     assert "image rm upkeep/echo-base:0123456789abcdef" in log.read_text() and "rm postgres" not in log.read_text()
+
+
+DOCKER = {
+    "a": [(0, '"USER 0:0"'), (7, '"RUN make"'), (0, '"WORKDIR /tmp"'), (100, '"RUN install"'), (1000, '""')],
+    "b": [(9, '"COPY code /code # buildkit"'), (0, '"WORKDIR /tmp"'), (100, '"RUN install"'), (1000, '""')],
+    "c": [(5, '"RUN other"'), (1000, '""')],
+}
+"""Image -> what `history` says of it, the newest first: bytes, and what made the layer, if it made one."""
+_ADD, _MADE = ("1 kB", "/bin/sh -c #(nop) ADD file:1 in /"), ("0.1 kB", "|1 A=b /bin/sh -c install")
+_SET, _AS = ("0 B", "/bin/sh -c #(nop) WORKDIR /tmp"), ("0 B", "/bin/sh -c #(nop) USER 0:0")
+PODMAN = {
+    "a": [_AS, ("7 B", "/bin/sh -c make"), _SET, _MADE, _ADD],
+    "b": [("9 B", "/bin/sh -c #(nop) COPY dir:1 in /code"), _SET, _MADE, _ADD],
+    "c": [("5 B", "/bin/sh -c other"), _ADD],
+}
+"""The same as Podman says it, for which what sets a folder makes no layer."""
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+@pytest.mark.parametrize(("third", "freed"), [("upkeep/third:1", 1000 + 100 + 7 + 9 + 5), ("postgres:16", 100 + 7 + 9)])
+def test_a_layer_that_images_share_counts_once_and_not_where_another_image_has_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, third: str, freed: int
+) -> None:
+    from upkeep.images.docker import CommandLine
+
+    layers = {"a": ["base", "venv", "tmp", "made"], "b": ["base", "venv", "tmp", "code"], "c": ["base", "other"]}
+    tags = {"a": ["upkeep/one:1"], "b": ["upkeep/two:1"], "c": [third]}
+    for id, said in (DOCKER if name == "docker" else PODMAN).items():
+        lines = [f"{size} {by if name == 'docker' else json.dumps(by)}\n" for size, by in said]
+        (tmp_path / id).write_text("".join(lines))
+        if name == "podman":
+            layers[id] = [layer for layer in layers[id] if layer != "tmp"]
+    known = [
+        {"Id": id, "RepoTags": tags[id], "Size": 10**6, "Created": "2026-01-01", "RootFS": {"Layers": layers[id]}}
+        for id in layers
+    ]
+    (tmp_path / "known").write_text(json.dumps(known))
+    program = tmp_path / name
+    program.write_text(
+        f"""#!/bin/sh
+case "$1 $2" in
+"image ls") printf 'a\\nb\\nc\\n' ;;
+"image inspect") cat {tmp_path}/known ;;
+"image history") cat {tmp_path}/"$7" ;;
+"image rm") [ "$3" != upkeep/two:1 ] ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(prune, "find_client", lambda n: CommandLine(n, str(program)) if n == name else None)
+    out: list[str] = []
+    assert called(root, "prune", "images", "--json", out=out)[0] == 0
+    assert json.loads(out[0])["frees"] == freed and json.loads(out[0])["freed"] == 0
+    assert called(root, "prune", "images", "--delete", "--json", out=(out := []))[0] == 1
+    # One of the two stays, and with it what they share: this, too, where nothing else would keep it.
+    assert json.loads(out[0])["freed"] == 7 + (5 if "upkeep" in third else 0)
 
 
 def test_an_engine_that_does_not_answer_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

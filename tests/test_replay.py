@@ -22,7 +22,7 @@ from upkeep.execution.fetch import fetch
 from upkeep.execution.refresh import refresh
 from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.supervise import run_cell
-from upkeep.gateway import transfer
+from upkeep.gateway import transfer, why
 from upkeep.gateway.record import NotRecorded, engines
 from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
@@ -163,7 +163,7 @@ def test_another_engine_is_asked_itself(catalog: Catalog, edit: tuple[str, str])
     catalog = Catalog(catalog.root)
     with pytest.raises(NotRecorded):
         run_cell(catalog, CLOSED, ask="nothing")
-    told = "\n".join(transfer.why(catalog, str(CLOSED)))
+    told = "\n".join(why.lines(why.why(catalog, str(CLOSED))))
     assert "no reply of the engine" in told and "it differs in" in told
 
 

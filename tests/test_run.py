@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from conftest import CACHE, copy_repository, keep_one_figure
 from reported import report_of
 from upkeep.contract import Manifest
 from upkeep.file_locks import locked
+from upkeep.report.terminal import Ran
 
 SUITE = """
 label: controls
@@ -80,6 +82,23 @@ def test_a_run_ends_with_tables_and_the_place_of_the_report(finished: Finished) 
     assert "100.0" in out and "Report:" in out
     page = report_of(root, "controls")
     assert "as it must be" in page and "not isolated" in page
+
+
+def test_a_run_says_for_programs_what_it_ends_with_and_nothing_else_there(root: Path, finished: Finished) -> None:
+    shutil.rmtree(root / "results" / "cells" / "oaks_babi_mini" / "gold")
+    result = upkeep(root, "run", "controls", "--json")
+    assert result.returncode == 0, result.stderr
+    told = msgspec.json.decode(result.stdout, type=Ran)
+    assert json.loads(result.stdout).keys() == {*Ran.__struct_fields__}
+    assert (told.suite, told.cells, told.complete, told.sample, told.refused) == ("controls", 2, 2, "", {})
+    assert {one.cell.split("/")[1]: (one.value, one.trials, one.n) for one in told.accuracies} == {
+        "null": (0.0, 1, 320),
+        "gold": (100.0, 1, 320),
+    }
+    assert told.report is not None and Path(told.report).is_file()
+    # What people read goes elsewhere, as it was.
+    assert all(line in result.stderr for line in finished.out.splitlines() if "gold/" in line and "100.0" in line)
+    assert "Report:" in result.stderr and "runtime: process" in result.stderr
 
 
 def test_a_second_run_does_nothing_and_says_so(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from upkeep.contract import Manifest, Prediction
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell
 from upkeep.gateway import prompts, transfer
+from upkeep.gateway import why as asking
 from upkeep.gateway.calls import Records
 from upkeep.gateway.record import NotRecorded, engines
 from upkeep.integrity import fingerprint, read_sealed, write_sealed
@@ -254,7 +256,16 @@ def test_a_cell_from_before_prompts_were_kept_is_shown_without_them(catalog: Cat
 
 
 def why(catalog: Catalog, probe: str) -> str:
-    return "\n".join(transfer.why(catalog, str(CLOSED), probe))
+    """For people; for programs it is the same, of the form that docs/json.md has."""
+    printed: list[str] = []
+    for option in ([], ["--json"]):
+        status, errors = called(catalog.root, "record", "why", str(CLOSED), probe, *option, out=printed)
+        if status:
+            raise UpkeepError(errors)
+    told = msgspec.json.decode(printed[1], type=asking.Why)
+    assert json.loads(msgspec.json.encode(told)) == json.loads(printed[1])
+    assert "\n".join(asking.lines(told)) + "\n" == printed[0]
+    return printed[0]
 
 
 def test_what_is_on_record_is_said_to_be(shown: Catalog) -> None:

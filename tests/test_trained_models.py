@@ -23,7 +23,7 @@ from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.share import SharedEngine
 from upkeep.execution.supervise import run_cell
 from upkeep.files import digest
-from upkeep.gateway import transfer
+from upkeep.gateway import transfer, why
 from upkeep.gateway.engines import all_parts, served_parts
 from upkeep.gateway.record import Replies
 from upkeep.identity import describe
@@ -168,7 +168,7 @@ def test_what_members_and_trainings_have_asked_is_kept_when_the_record_is_pruned
     assert len(needed) > 2 and needed <= {path.name for path in record.iterdir()}
     removed = list(transfer.prune(again))
     assert needed <= {path.name for path in record.iterdir()}, removed
-    assert [line for line in transfer.why(again, f"{NOVEL}/closed_book/default/{MEMBERS}") if "answered by" in line]
+    assert any(one.entries for one in why.why(again, f"{NOVEL}/closed_book/default/{MEMBERS}").engines)
 
 
 def stream_of(catalog: Catalog, prediction: Prediction) -> str:

@@ -114,6 +114,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     run.add_argument("suite", nargs="?", help="default: `suite` in config/config.yaml")
     run.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     run.add_argument("-n", "--dry-run", action="store_true", help="say which cells would be run")
+    run.add_argument("--json", action="store_true", help="print what came of it for programs, and nothing else there")
 
     refresh = command(
         "refresh", suite.refresh, "bring stale cells up to date by the replies on record, without any model"
@@ -127,7 +128,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     record.add_argument("what", nargs="?", choices=["list", "why", "export", "import", "prune"], default="list")
     record.add_argument("name", nargs="?", help="`why`: a cell; `export`, `import`: a file")
     record.add_argument("probe", nargs="?", help="`why`: of the cell, for its requests")
-    record.add_argument("--json", action="store_true", help="`list`: print it for programs")
+    record.add_argument("--json", action="store_true", help="`list`, `why`: print it for programs")
 
     setup = command(
         "setup", suite.setup, "all that could need a network, and nothing else: afterwards a suite runs offline"
@@ -224,7 +225,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     review.add_argument("--cores", type=_cores, default="all", metavar="N", help="to use at once; default: all")
     review.add_argument("--as-is", action="store_true", help="run nothing: compare what lies there")
     review.add_argument("--record", action="store_true", help="record what lies there as the release's")
-    review.set_defaults(table=None, method=None, dry_run=False)
+    review.set_defaults(table=None, method=None, dry_run=False, json=False)
 
     command("test", developing.test, "run the tests; options are pytest's (-k WORD, -x, ...)")
 
@@ -258,7 +259,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     )
     dataset.add_argument("other", nargs="?", help="`diff`: the newer of the two")
     dataset.add_argument("--rows", type=_count, metavar="N", help="`diff`: so many of each kind; default: 5")
-    dataset.add_argument("--json", action="store_true", help="`diff`, `baselines`: print all of it for programs")
+    dataset.add_argument("--json", action="store_true", help="`describe`, `diff`, `baselines`: for programs")
     dataset.add_argument("--sample", type=_count, metavar="N", help="`audit`: so many probes; default: 50")
     dataset.add_argument("--seed", type=int, metavar="N", help="`audit`: of the drawing; default: 0")
     dataset.add_argument("--to", type=Path, metavar="FILE", help="`audit`: the page; default: results/audits/NAME.html")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OF = {
     "other": ("diff",),
     "rows": ("diff",),
-    "json": ("diff", "baselines"),
+    "json": ("describe", "diff", "baselines"),
     "sample": ("audit",),
     "seed": ("audit",),
     "to": ("audit",),
@@ -60,11 +60,15 @@ def _describe(arguments: argparse.Namespace) -> int:
     from upkeep.layout import Layout
     from upkeep.operations import baselines
     from upkeep.operations.audit.marks import told
+    from upkeep.operations.described import described
 
     catalog = catalog_of(arguments)
     catalog.dataset(arguments.name)
     anew = arguments.what == "build"
     card = build(catalog, arguments.name) if anew else inputs.dataset(catalog, arguments.name)
+    if arguments.json:
+        print(to_json(described(catalog, card, *baselines.of(catalog, arguments.name))))
+        return 0
     print("\n".join([describe(catalog, card), *told(Layout(catalog.results).dataset(arguments.name), card)]))
     if not anew:
         print("", *baselines.lines(catalog, baselines.of(catalog, arguments.name)), sep="\n")

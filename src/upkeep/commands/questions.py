@@ -116,10 +116,10 @@ def validate(arguments: argparse.Namespace) -> int:
 
 def record(arguments: argparse.Namespace) -> int:
     """`./upkeep record`: the replies on record, listed, explained, carried elsewhere."""
-    from upkeep.gateway import transfer
+    from upkeep.gateway import transfer, why
 
-    if arguments.json and arguments.what != "list":
-        raise Usage(f"`record {arguments.what}` takes no --json", remedy="it is for `record list`")
+    if arguments.json and arguments.what not in ("list", "why"):
+        raise Usage(f"`record {arguments.what}` takes no --json", remedy="it is for `record list` and `record why`")
     catalog = catalog_of(arguments)
     if arguments.what in ("why", "export", "import") and arguments.name is None:
         one = "CELL" if arguments.what == "why" else "FILE"
@@ -128,14 +128,16 @@ def record(arguments: argparse.Namespace) -> int:
             expected=f"./upkeep record {arguments.what} {one}",
             remedy="`./upkeep list cells` shows those of a suite" if one == "CELL" else "name a file",
         )
+    if arguments.what == "why":
+        found = why.why(catalog, arguments.name, arguments.probe)
+        print(to_json(found) if arguments.json else "\n".join(why.lines(found)))
+        return 0
     if arguments.json:
         print(to_json(list(transfer.kept(catalog))))
         return 0
     match arguments.what:
         case "list":
             lines = transfer.listing(catalog)
-        case "why":
-            lines = transfer.why(catalog, arguments.name, arguments.probe)
         case "export":
             lines = transfer.export(catalog, Path(arguments.name))
         case "import":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,16 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upkeep.commands.arguments import catalog_of, chosen_by
+from upkeep.commands.arguments import catalog_of, chosen_by, to_json
 from upkeep.commands.jobs import failures, prepare
 from upkeep.commands.results import tell_alike, tell_edits, tell_refused, tell_remarks
-from upkeep.errors import UpkeepError
+from upkeep.errors import UpkeepError, Usage
 from upkeep.machine.lifeline import await_orphans, leading
 
 if TYPE_CHECKING:
     from upkeep.catalog import Catalog
     from upkeep.contract import Suite
     from upkeep.execution.runtimes import Runtime
+    from upkeep.report.terminal import Ran
 
 
 def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -40,8 +42,22 @@ def _alone(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Names
 @_alone
 def run(arguments: argparse.Namespace) -> int:
     """A suite through Snakemake; where cells failed, the tables of the others all the same."""
+    if arguments.json:
+        for given, of in (("dry_run", "list cells"), ("table", "explain"), ("method", "diff")):
+            if getattr(arguments, given):
+                option = given.replace("_", "-")
+                raise Usage(f"--json and --{option}", remedy=f"leave one out; `./upkeep {of} --json` says the like")
+        with contextlib.redirect_stdout(sys.stderr):
+            status, ran = _whole(arguments)
+        print(to_json(ran))
+        return status
     if arguments.table or arguments.method:
         return _part(arguments)
+    return _whole(arguments)[0]
+
+
+def _whole(arguments: argparse.Namespace) -> tuple[int, Ran | None]:
+    """All of a suite, or a sample of it: the exit status, and what it ended with; None where nothing ran."""
     from upkeep import samples
     from upkeep.batches import batches
     from upkeep.beforehand import require_cells
@@ -53,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from upkeep.operations.part import listed
     from upkeep.report.edits import edited
     from upkeep.report.page import render
-    from upkeep.report.terminal import summary, told_findings
+    from upkeep.report.terminal import Ran, accuracies, outcomes, summary, told_findings
     from upkeep.samples import of_config
     from upkeep.samples import told as told_sample
 
@@ -94,10 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
         runtime,
     )
     if arguments.dry_run:
-        return finished
+        return finished, None
     catalog = catalog_of(arguments)  # as things are now
     if sample is not None:
-        return _sampled(catalog, name, finished)
+        return _sampled(catalog, name, finished, len(cells), begin)
     if finished != 0:
         # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
         scores = score_suite(catalog, name)
@@ -107,19 +123,26 @@ def run(arguments: argparse.Namespace) -> int:
         if _stamp(Layout(catalog.results).report(name)) == before:
             print("nothing to do: every cell is complete and up to date")
     counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
-    print(summary(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()}))
-    if told := list(told_findings(Layout(catalog.results).tables(name), suite.papers)):
-        print("", *told, sep="\n")
+    found = accuracies(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()})
+    print(summary(found))
+    findings = list(outcomes(Layout(catalog.results).tables(name), suite.papers))
+    if findings:
+        print("", *told_findings(findings), sep="\n")
     if finished == 0:
         tell_refused(scores)
     tell_alike(scores)
-    print(f"\n{time.monotonic() - begin:.0f} s. Report: {Layout(catalog.results).report(name)}")
+    ran = Ran(
+        suite=name, sample="", cells=len(cells), complete=len(counted), seconds=time.monotonic() - begin,
+        report=str(Layout(catalog.results).report(name)), accuracies=found, findings=findings,
+        refused=dict(scores.refused),
+    )  # fmt: skip
+    print(f"\n{ran.seconds:.0f} s. Report: {ran.report}")
     tell_edits(edited(catalog, name))
     if finished != 0:
         missing = sum(standing.manifest is None for standing in scores.basis.cells.values())
         failed = f"{missing} of {len(cells)} cells are not complete" if missing else "the workflow ended with an error"
         print(f"{failed} (above, and in the report); the same command continues", file=sys.stderr)
-    return finished or failures(catalog, counted.values()) or (1 if scores.unscored else 0)
+    return finished or failures(catalog, counted.values()) or (1 if scores.unscored else 0), ran
 
 
 def _part(arguments: argparse.Namespace) -> int:
@@ -161,20 +184,28 @@ def _part(arguments: argparse.Namespace) -> int:
     return 1 if failed else failures(catalog, filter(None, found.values()))
 
 
-def _sampled(catalog: Catalog, name: str, finished: int) -> int:
+def _sampled(catalog: Catalog, name: str, finished: int, cells: int, begin: float) -> tuple[int, Ran]:
     """What a run of a sample ends with: its accuracies, and none of the tables."""
     from upkeep.grading.scores import score_suite
     from upkeep.layout import Layout
-    from upkeep.report.terminal import summary
+    from upkeep.report.terminal import Ran, accuracies, summary
+    from upkeep.samples import of_config
+    from upkeep.samples import told as told_sample
 
     scores = score_suite(catalog, name)
     counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
-    print(summary(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()}))
+    found = accuracies(scores.own, {str(cell): manifest.trials for cell, manifest in counted.items()})
+    print(summary(found))
     for cell in list(counted)[:1]:
         print(f"\nnext: ./upkeep show {os.path.relpath(Layout(catalog.results).cell(cell))}")
     if finished != 0:
         print("cells are not complete (above); the same command continues", file=sys.stderr)
-    return finished or failures(catalog, counted.values())
+    sample = of_config(catalog.config)
+    ran = Ran(
+        suite=name, sample=told_sample(sample) if sample else "", cells=cells, complete=len(counted),
+        seconds=time.monotonic() - begin, report=None, accuracies=found, findings=[], refused=dict(scores.refused),
+    )  # fmt: skip
+    return finished or failures(catalog, counted.values()), ran
 
 
 def _tell_judges(catalog: Catalog, suite: Suite) -> None:
@@ -250,7 +281,10 @@ def _snakemake(arguments: argparse.Namespace, rest: list[str], runtime: Runtime)
             # Snakemake makes the folder for temporary files before each job. Where this process is killed, it lives on
             # for a moment: so it holds the lock.
             held = (scratch.descriptor,)
-            finished = subprocess.run(command, cwd=catalog.root, env=environment, pass_fds=held, check=False).returncode
+            out = sys.stderr if getattr(arguments, "json", False) else None
+            finished = subprocess.run(
+                command, cwd=catalog.root, env=environment, pass_fds=held, stdout=out, check=False
+            ).returncode
         finally:
             await_orphans()
     runtime.sweep()

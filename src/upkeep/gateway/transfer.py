@@ -1,4 +1,4 @@
-"""The record of replies as a whole: what is in it, why it does not answer a cell, from machine to machine, and less."""
+"""The record of replies as a whole: what is in it, from machine to machine, and less."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Record
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, replacing
-from upkeep.gateway.engines import all_parts, assistants, host_parts, judges, reader_parts
+from upkeep.gateway.engines import all_parts, assistants, host_parts, judges
 from upkeep.gateway.record import Replies, engines
-from upkeep.gateway.why import why as of_predictions
 from upkeep.integrity import Missing
-from upkeep.jobs import Cell, Job
+from upkeep.jobs import Job
 from upkeep.layout import Layout
-from upkeep.published import predictions
 
 _MEMBER = re.compile(r"([0-9a-f]{64})/(engine\.json|[\w.-]+\.log)")
 
@@ -71,52 +69,6 @@ def listing(catalog: Catalog) -> Iterator[str]:
     for one in kept(catalog):
         size = f"{one.entries:,} entries  {one.bytes / 1e6:,.1f} MB"
         yield f"{one.engine[:16]}  {one.model}  {one.package}  {size}  {_SAID[one.use]}"
-
-
-def why(catalog: Catalog, name: str, probe: str | None = None) -> Iterator[str]:
-    """Which engine of the record answers a cell; where none does, what tells the nearest one from the cell's.
-
-    Args:
-        probe: of the published cell; the same of its requests, and what tells one that is not on record from them.
-
-    Raises:
-        UpkeepError: there is no such cell, or its model is asked otherwise.
-    """
-    cell = Cell.parse(name)
-    catalog.check(cell)
-    readers = reader_parts(catalog, cell)
-    if not readers:
-        raise UpkeepError(
-            "no engine of the suite answers this cell",
-            where=name,
-            expected="a model of the suite's own engines; what an endpoint answers is kept by the request alone",
-        )
-    record = Layout(catalog.results).record
-    for wanted in readers:
-        yield from _why_of_engine(record, wanted, cell.model)
-    if probe is not None:
-        yield from _why_of(catalog, cell, probe)
-
-
-def _why_of_engine(record: Path, wanted: dict[str, str], model: str) -> Iterator[str]:
-    known, replies = engines(record), Replies(record, wanted, model)
-    if any(one.engine == replies.engine for one in known):
-        yield f"answered by {replies.engine}: {len(replies):,} entries"
-        return
-    yield f"no reply of the engine {replies.engine} is on record"
-    if known:
-        near = max(known, key=lambda one: sum(one.parts.get(name) == value for name, value in wanted.items()))
-        yield f"the nearest is {near.engine} ({near.model}); it differs in:"
-        for part, value in wanted.items():
-            if near.parts.get(part) != value:
-                yield f"  {part}: {near.parts.get(part)} on record, {value} now"
-
-
-def _why_of(catalog: Catalog, cell: Cell, probe: str) -> Iterator[str]:
-    found = [p for p in predictions(catalog, cell) if p.probe_id == probe]
-    if not found:
-        raise UpkeepError(f"no probe {probe!r}", where=cell, remedy=f"./upkeep show {cell} lists them")
-    yield from of_predictions(catalog, cell, found)
 
 
 def export(catalog: Catalog, target: Path) -> Iterator[str]:

@@ -9,13 +9,17 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from upkeep.files import digest
 from upkeep.machine.ask import ask
 from upkeep.machine.scratch import Scratch
 
+_MAKES_LAYER = re.compile(r'"(?:(?:\|\d+ .*)?/bin/sh -c (?!#)|(?:/bin/sh -c #\(nop\) +)?(?:RUN|COPY|ADD|WORKDIR)\b)')
+_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 PODMAN_PROCESSES = 32_768
 """Podman lowers its own limit of processes to this, and can give none that is higher."""
 
@@ -74,6 +78,35 @@ class CommandLine:
         """What the engine knows of a local image; None where there is no such image."""
         done = self.run("image", "inspect", image)
         return None if done.returncode else json.loads(done.stdout)[0]
+
+    def layers(self, known: Mapping[str, Any]) -> dict[str, int]:
+        """Bytes of an image by layer, as `layer_names` names them: by the same name in each image that shares it.
+
+        Args:
+            known: what `inspect` gives. What a layer takes the engine says of each line of a Dockerfile alone, and
+                some make none. Where it is not clear which, the image counts as one layer.
+        """
+        form = "{{.Size}} {{json .CreatedBy}}"
+        done = self.run("image", "history", "--no-trunc", "--human=false", "--format", form, str(known["Id"]))
+        lines = [re.match(r"([\d.]+) ?(\w*) (.*)", line) for line in reversed(done.stdout.splitlines())]
+        made = [(round(float(one[1]) * _UNITS[one[2]]), one[3]) for one in lines if one]  # Podman knows no other form
+        named = layer_names(known)
+        sizes = [size for size, by in made if size or _MAKES_LAYER.match(by)]
+        if len(sizes) != len(named):
+            sizes = [size for size in sizes if size]
+        if not named or len(sizes) != len(named):
+            return {str(known["Id"]): int(known.get("Size") or 0)}
+        return dict(zip(named, sizes, strict=True))
+
+
+def layer_names(known: Mapping[str, Any]) -> list[str]:
+    """The layers of an image, from the lowest on, each named by what it holds and all that it lies on.
+
+    Args:
+        known: what `CommandLine.inspect` gives.
+    """
+    layers = (known.get("RootFS") or {}).get("Layers") or []
+    return [digest(layers[: n + 1]) for n in range(len(layers))]
 
 
 @contextlib.contextmanager

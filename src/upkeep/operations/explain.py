@@ -120,12 +120,13 @@ def _table(scores: Scores, name: str) -> tuple[str, Table]:
 
 
 def _one(what: str, name: str, known: Sequence[str], table: str) -> int:
-    """The place of the only one that a name fits: the number, the whole text, or words of it."""
+    """The place of the only one that a name fits: the number, the whole text, its beginning, or words of it."""
     if name.isdecimal() and 1 <= int(name) <= len(known):
         return int(name) - 1
-    words = name.casefold().split()
-    exact = [place for place, text in enumerate(known) if text.casefold() == name.casefold()]
-    found = exact or [place for place, text in enumerate(known) if all(word in text.casefold() for word in words)]
+    said, texts = name.casefold(), list(enumerate(text.casefold() for text in known))
+    exact = [place for place, text in texts if text == said]
+    begun = [place for place, text in texts if text.startswith(said)]
+    found = exact or begun or [place for place, text in texts if all(word in text for word in said.split())]
     if len(found) == 1:
         return found[0]
     shown = found or range(len(known))

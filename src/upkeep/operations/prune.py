@@ -8,12 +8,13 @@ from wheels, wheels from the package index, cells from the record of replies. We
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -22,7 +23,7 @@ from upkeep.contract import Record
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, remove
 from upkeep.images.debian import MADE_BASE
-from upkeep.images.docker import CommandLine, find_client
+from upkeep.images.docker import CommandLine, find_client, layer_names
 from upkeep.images.environments import code_files, file_hashes, packages_sha, requirement_locks
 from upkeep.images.locks import read_lock
 from upkeep.images.plans import image_for
@@ -35,6 +36,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 DAY_S = 86400
 GB = 10**9
 SHOWN = 15
+ENGINES = ("docker:", "podman:")
 ASK_S = 30.0
 """What an engine may take to say which images it has."""
 
@@ -47,19 +49,25 @@ class Item(Record, frozen=True, kw_only=True):
     place: str
     """A path; of an image of an engine `docker:TAG`."""
     bytes: int
+    """On disk; of an image of an engine those also that it shares with others."""
     days: float
     """Since it was made or last changed."""
     used: bool
     """Whether this copy of the suite would take it as it is now."""
     why: str = ""
     """Of a cell: why it does not count."""
+    layers: dict[str, int] = msgspec.field(default_factory=dict)
+    """Of an image of an engine: bytes of each layer which only the suite's images have; it goes with the last."""
 
 
 class Pruning(Record, frozen=True, kw_only=True):
     """What there is, what was chosen of it, and what became of that."""
 
     items: list[Item]
+    """All of the kinds that were looked for."""
     chosen: list[Item]
+    frees: int
+    """Bytes that go with what was chosen: a layer that several images share counts once, and not where one stays."""
     freed: int
     """Bytes; 0 where nothing was removed."""
     failed: dict[str, str] = msgspec.field(default_factory=dict)
@@ -85,17 +93,25 @@ def prune(catalog: Catalog, kinds: Sequence[Kind], older_than: float | None, *, 
         "samples": lambda: _samples(catalog),
     }
     items = [item for kind in KINDS if not kinds or kind in kinds for item in find[kind]()]
-    items = [item for item in items if older_than is None or item.days >= older_than]
-    chosen = [item for item in items if used or not item.used]
-    freed, failed = 0, dict[str, str]()
+    chosen = [item for item in items if (used or not item.used) and item.days >= (older_than or 0)]
+    gone, failed = list[Item](), dict[str, str]()
     for item in chosen if delete else ():
         try:
             _remove(catalog, item)
         except (UpkeepError, OSError) as error:
             failed[item.place] = error.problem if isinstance(error, UpkeepError) else str(error)
         else:
-            freed += item.bytes
-    return Pruning(items=items, chosen=chosen, freed=freed, failed=failed, unasked=unasked)
+            gone.append(item)
+    frees = frees_of(chosen, items)
+    return Pruning(items=items, chosen=chosen, frees=frees, freed=frees_of(gone, items), failed=failed, unasked=unasked)
+
+
+def frees_of(chosen: Iterable[Item], items: Iterable[Item]) -> int:
+    """Bytes that go when what was chosen of the items goes."""
+    places = {item.place: item for item in chosen}
+    kept = {layer for item in items if item.place not in places for layer in item.layers}
+    layers = {layer: size for item in places.values() for layer, size in item.layers.items() if layer not in kept}
+    return sum(layers.values()) + sum(item.bytes for item in places.values() if not item.place.startswith(ENGINES))
 
 
 def _remove(catalog: Catalog, item: Item) -> None:
@@ -175,33 +191,45 @@ def _images(catalog: Catalog, unasked: list[str]) -> Iterator[Item]:
         client = find_client(name)
         if client is None:
             continue
-        tags = _tags_of(client)
-        if tags is None:
+        known = _known(client)
+        if known is None:
             unasked.append(name)
-        for tag in tags or ():
-            known, plain = client.inspect(tag) or {}, tag.removeprefix("localhost/")
-            made = _days_since(str(known.get("Created", "")))
-            size = known.get("Size")
+            continue
+        tagged = sorted((str(tag), n) for n, one in enumerate(known) for tag in one.get("RepoTags") or [""])
+        others = {layer for tag, n in tagged if not _is_own(tag) for layer in layer_names(known[n])}
+        for tag, n in tagged:
+            if not _is_own(tag):
+                continue
+            one, plain = known[n], tag.removeprefix("localhost/")
+            layers = client.layers(one).items()
             yield Item(
                 kind="images",
                 name=plain,
                 place=f"{name}:{tag}",
-                bytes=size if isinstance(size, int) else 0,
-                days=made,
+                bytes=int(one.get("Size") or 0),
+                days=_days_since(str(one.get("Created", ""))),
                 used=plain in used or plain.startswith(MADE_BASE),
+                layers={f"{name}:{layer}": size for layer, size in layers if layer not in others},
             )
 
 
-def _tags_of(client: CommandLine) -> list[str] | None:
-    """The suite's images that an engine has; None where it does not answer."""
+def _is_own(tag: str) -> bool:
+    return tag.removeprefix("localhost/").startswith("upkeep/")
+
+
+def _known(client: CommandLine) -> list[dict[str, Any]] | None:
+    """What an engine says of each of its images; None where it does not answer."""
     try:
-        done = client.run("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", timeout=ASK_S)
+        done = client.run("image", "ls", "--quiet", "--no-trunc", timeout=ASK_S)
+        if done.returncode:
+            return None
+        # One that is removed meanwhile is told as an error, beside what the others are.
+        names = dict.fromkeys(done.stdout.split())
+        told = client.run("image", "inspect", *names, timeout=ASK_S).stdout if names else "[]"
+        found: list[dict[str, Any]] = json.loads(told)
+        return found
     except Exception:
         return None
-    if done.returncode:
-        return None
-    tags = (line.strip() for line in done.stdout.splitlines())
-    return sorted({tag for tag in tags if tag.removeprefix("localhost/").startswith("upkeep/")})
 
 
 def _days_since(made: str) -> float:
@@ -292,7 +320,7 @@ def lines(found: Pruning, *, delete: bool, used: bool) -> Iterator[str]:
     for kind in kinds:
         those = [item for item in found.items if item.kind == kind]
         parts = [(word, [item for item in those if item.used == is_used]) for word, is_used in _WORDS]
-        told = (f"{word} {len(some):,} ({_gb(sum(one.bytes for one in some))})" for word, some in parts if some)
+        told = (f"{word} {len(some):,} ({_gb(frees_of(some, those))})" for word, some in parts if some)
         yield f"{kind:13} {', '.join(told)}"
     if not kinds:
         yield "nothing is there that could be removed"
@@ -312,7 +340,7 @@ def lines(found: Pruning, *, delete: bool, used: bool) -> Iterator[str]:
         yield f"removed {len(found.chosen) - len(found.failed):,}: {_gb(found.freed)} freed"
     elif found.chosen:
         what = "all of this" if used else "what is unused"
-        yield f"nothing was removed; --delete removes {what}: {_gb(sum(item.bytes for item in found.chosen))}"
+        yield f"nothing was removed; --delete removes {what}: {_gb(found.frees)}"
     if not used and any(item.used and item.kind != "cells" for item in found.items):
         yield "--used adds what is in use: it is made again when it is wanted"
 

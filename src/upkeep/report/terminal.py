@@ -7,10 +7,10 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
+from upkeep.contract import Record
 from upkeep.report.fields import by_words
 from upkeep.report.written import FINDINGS, ON
 
@@ -21,26 +21,82 @@ NUMBER, GAP = 12, 3
 _NAMES = dict(zip(ON, ("the papers' own data", "rebuilt data", "small stand-ins"), strict=True))
 
 
-def summary(scores: pl.DataFrame, trials: Mapping[str, int]) -> str:
-    """Accuracy (%) of cells with the 95% half-width: a row for what a cell's id has after its dataset, a column for
-    each dataset; in several tables, where they are many.
+class Accuracy(Record, frozen=True, kw_only=True):
+    """The accuracy of a cell over all its questions, in percent, by the answer key's words."""
+
+    cell: str
+    trials: int
+    """How often each probe was asked."""
+    value: float
+    low: float | None
+    """Of the 95% interval, clustered by question; null where few questions give none."""
+    high: float | None
+    n: int
+    """Predictions behind it."""
+    failed: int
+    """Of these, which count as wrong."""
+
+
+class Outcomes(Record, frozen=True, kw_only=True):
+    """What came of a paper's findings on one kind of data."""
+
+    paper: str
+    on: str
+    """`release` (the paper's own data), `rebuild` or `stand_in`."""
+    outcomes: dict[str, int]
+    """Outcome -> findings."""
+
+
+class Ran(Record, frozen=True, kw_only=True):
+    """What `./upkeep run --json` ends with, also where cells failed."""
+
+    suite: str
+    sample: str
+    """Which questions alone were asked; empty where all were."""
+    cells: int
+    complete: int
+    seconds: float
+    """Of this command."""
+    report: str | None
+    """The first page of the report; null of a sample, which has none."""
+    accuracies: list[Accuracy]
+    findings: list[Outcomes]
+    """Of papers and kinds of data on which any could be looked at; none of a sample."""
+    refused: dict[str, str]
+    """Cell that is there and has no scores -> why."""
+
+
+def accuracies(scores: pl.DataFrame, trials: Mapping[str, int]) -> list[Accuracy]:
+    """Each cell's.
 
     Args:
         scores: `grading.score.SCORE_SCHEMA`.
-        trials: of each cell, how often its probes were asked; a column says it where that is more than once.
+        trials: of each cell, how often its probes were asked.
+    """
+    found = by_words(scores).filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
+    names = ("cell", "value", "low", "high", "n", "failed")
+    return [
+        Accuracy(**{name: row[name] for name in names}, trials=trials.get(row["cell"], 1))
+        for row in found.iter_rows(named=True)
+    ]
+
+
+def summary(accuracies: Iterable[Accuracy]) -> str:
+    """Accuracy (%) of cells with the 95% half-width: a row for what a cell's id has after its dataset, a column for
+    each dataset; in several tables, where they are many. A column says how often cells were asked where that is more
+    than once.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    accuracy = by_words(scores).filter(pl.col("metric") == "accuracy", pl.col("subset") == "all")
-    if accuracy.is_empty():
+    rows: dict[tuple[str, int], dict[str, Accuracy]] = {}
+    for one in accuracies:
+        dataset, _, rest = one.cell.partition("/")
+        rows.setdefault((rest, one.trials), {}).setdefault(dataset, one)
+    if not rows:
         return "no scores"
-    datasets = accuracy["dataset_id"].unique(maintain_order=True).to_list()
-    rows: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
-    for row in accuracy.iter_rows(named=True):
-        key = row["cell"].partition("/")[2], trials.get(row["cell"], 1)
-        rows.setdefault(key, {}).setdefault(row["dataset_id"], row)
+    datasets = list(dict.fromkeys(dataset for found in rows.values() for dataset in found))
     several = any(times > 1 for _, times in rows)
     console = Console(file=io.StringIO(), width=10 * WIDTH, color_system=None, force_terminal=False)
     longest = max(len(name) for name, _ in rows)
@@ -70,14 +126,14 @@ def _parts(datasets: list[str], room: int) -> Iterator[list[str]]:
     yield some
 
 
-def _number(row: Mapping[str, Any]) -> str:
-    half = "" if row["low"] is None else f" ±{(row['high'] - row['low']) / 2:4.1f}"
-    failed = f" ({row['failed']:,} failed)" if row["failed"] else ""
-    return f"{row['value']:.1f}{half}{failed}"
+def _number(one: Accuracy) -> str:
+    half = "" if one.low is None or one.high is None else f" ±{(one.high - one.low) / 2:4.1f}"
+    failed = f" ({one.failed:,} failed)" if one.failed else ""
+    return f"{one.value:.1f}{half}{failed}"
 
 
-def told_findings(tables: Path, papers: Iterable[str]) -> Iterator[str]:
-    """How many findings of each paper came out how, a line for each kind of data that says anything of them.
+def outcomes(tables: Path, papers: Iterable[str]) -> Iterator[Outcomes]:
+    """How many findings of each paper came out how, for each kind of data that says anything of them.
 
     Args:
         tables: `results/tables/<suite>/`, as the report was written last.
@@ -85,8 +141,14 @@ def told_findings(tables: Path, papers: Iterable[str]) -> Iterator[str]:
     for paper in papers:
         path = tables / paper / FINDINGS
         lines = list(csv.DictReader(path.read_text("utf-8").splitlines())) if path.is_file() else []
-        for on, name in _NAMES.items():
-            outcomes = Counter(line[on].replace("_", " ") for line in lines)
-            if set(outcomes) - {"not run", "undecidable"}:
-                counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common())
-                yield f"findings of {paper} on {name}: {counts}"
+        for on in _NAMES:
+            counts = Counter(line[on].replace("_", " ") for line in lines)
+            if set(counts) - {"not run", "undecidable"}:
+                yield Outcomes(paper=paper, on=on, outcomes=dict(counts.most_common()))
+
+
+def told_findings(found: Iterable[Outcomes]) -> Iterator[str]:
+    """A line for each."""
+    for one in found:
+        counts = ", ".join(f"{outcome} {count}" for outcome, count in one.outcomes.items())
+        yield f"findings of {one.paper} on {_NAMES[one.on]}: {counts}"

@@ -37,16 +37,22 @@ def require_new(folder: Path) -> None:
 
 
 def to_csv(exported: Exported, folder: Path) -> Iterator[Path]:
-    """`scores.csv` and `predictions.csv`; lists are JSON, and a NUL is replaced, which no reader takes."""
-    yield written(folder / "scores.csv", exported.score_rows().write_csv().encode())
+    """`scores.csv` and `predictions.csv`; lists are JSON, booleans as R reads them, and a NUL is replaced, which no
+    reader takes."""
+    booleans = pl.col(pl.Boolean).cast(pl.String).str.to_uppercase()
+    yield written(folder / "scores.csv", exported.score_rows().with_columns(booleans).write_csv().encode())
     path = folder / "predictions.csv"
     with path.open("wb") as file:
         for number, (_, rows) in enumerate(exported.prediction_rows()):
-            flat = rows.with_columns(
-                pl.col(name).map_elements(_json, return_dtype=pl.String)
-                for name, (kind, _) in PREDICTIONS.items()
-                if kind == TEXTS
-            ).with_columns(pl.col(pl.String).str.replace_all("\x00", "\N{REPLACEMENT CHARACTER}", literal=True))
+            flat = (
+                rows.with_columns(booleans)
+                .with_columns(
+                    pl.col(name).map_elements(_json, return_dtype=pl.String)
+                    for name, (kind, _) in PREDICTIONS.items()
+                    if kind == TEXTS
+                )
+                .with_columns(pl.col(pl.String).str.replace_all("\x00", "\N{REPLACEMENT CHARACTER}", literal=True))
+            )
             flat.write_csv(file, include_header=number == 0)
     yield path
 
