@@ -109,7 +109,7 @@ def test_the_workflow_of_a_sample_makes_its_cells_and_no_report(root: Path, monk
     assert workflow(root).wanted[-1] == "results/report/mini/index.html"
     monkeypatch.setenv("UPKEEP_LIMIT", "2")
     made = workflow(root)
-    assert made.wanted == [f"results/samples/limit2/cells/{cell}/manifest.json" for cell in CELLS]
+    assert made.wanted == [f"results/samples/limit2/cells/{cell}/predictions.jsonl" for cell in CELLS]
     assert made.dataset("toy") == "results/datasets/toy/card.json"
     inputs = [file for batch in made.batches for file in made.inputs_of_batch(batch)(None)]
     assert {f"results/samples/limit2/plans/cells/{cell}" for cell in CELLS} < {*inputs}

@@ -127,7 +127,10 @@ class Hashes:
             return
         kept = {}
         for path, what in files.items():
-            found = path.lstat()
+            try:
+                found = path.lstat()
+            except OSError:
+                continue  # it is gone: there is nothing to know again
             if stat.S_ISREG(found.st_mode) and found.st_size == what.size and _settled(found):
                 kept[str(path.absolute())] = _state(found), what.sha256
         write_sealed(self._place(folder.absolute()), _KnownUnder(folder=str(folder.absolute()), files=kept))

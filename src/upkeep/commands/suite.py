@@ -113,7 +113,7 @@ def _whole(arguments: argparse.Namespace) -> tuple[int, Ran | None]:
         return finished, None
     catalog = catalog_of(arguments)  # as things are now
     if sample is not None:
-        return _sampled(catalog, name, finished, len(cells), begin)
+        return _sampled(catalog, name, finished, told_sample(sample), len(cells), begin)
     if finished != 0:
         # Some cells failed: the tables of the others, with the reasons in the place of the missing numbers.
         scores = score_suite(catalog, name)
@@ -184,13 +184,11 @@ def _part(arguments: argparse.Namespace) -> int:
     return 1 if failed else failures(catalog, filter(None, found.values()))
 
 
-def _sampled(catalog: Catalog, name: str, finished: int, cells: int, begin: float) -> tuple[int, Ran]:
+def _sampled(catalog: Catalog, name: str, finished: int, sample: str, cells: int, begin: float) -> tuple[int, Ran]:
     """What a run of a sample ends with: its accuracies, and none of the tables."""
     from upkeep.grading.scores import score_suite
     from upkeep.layout import Layout
     from upkeep.report.terminal import Ran, accuracies, summary
-    from upkeep.samples import of_config
-    from upkeep.samples import told as told_sample
 
     scores = score_suite(catalog, name)
     counted = {cell: found.manifest for cell, found in scores.basis.cells.items() if found.manifest}
@@ -200,9 +198,8 @@ def _sampled(catalog: Catalog, name: str, finished: int, cells: int, begin: floa
         print(f"\nnext: ./upkeep show {os.path.relpath(Layout(catalog.results).cell(cell))}")
     if finished != 0:
         print("cells are not complete (above); the same command continues", file=sys.stderr)
-    sample = of_config(catalog.config)
     ran = Ran(
-        suite=name, sample=told_sample(sample) if sample else "", cells=cells, complete=len(counted),
+        suite=name, sample=sample, cells=cells, complete=len(counted),
         seconds=time.monotonic() - begin, report=None, accuracies=found, findings=[], refused=dict(scores.refused),
     )  # fmt: skip
     return finished or failures(catalog, counted.values()), ran

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.contract import Prediction, Record
@@ -93,13 +95,13 @@ class Missed(Record, frozen=True, kw_only=True):
     state: Literal["none", "answered", "unreadable", "alone", "near"]
     """No replay has ended at anything; it has been answered since; its prompt cannot be shown; nothing is there to
     compare it with; the nearest is told."""
-    problem: str
+    problem: str = ""
     """Why its prompt cannot be shown."""
-    nearest: str
+    nearest: str = ""
     """The call that is nearest: its prediction and number."""
-    prompt: PartDifference | None
+    prompt: PartDifference | None = None
     """Null where the prompt is the same."""
-    decoding: dict[str, tuple[str, str]]
+    decoding: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     """What else differs: on record, now."""
 
 
@@ -203,31 +205,22 @@ def _kept(replies: Replies, name: str, key: bytes) -> Iterator[_Kept]:
 
 def _missed(replies: Replies, job: str, known: Sequence[_Kept]) -> Missed:
     """What the cell's last replay ended at, beside the nearest of the requests that are on record."""
-
-    def told(
-        state: Literal["none", "answered", "unreadable", "alone", "near"], problem: str = "", nearest: str = ""
-    ) -> Missed:
-        return Missed(state=state, problem=problem, nearest=nearest, prompt=difference, decoding=decoding)
-
-    difference: PartDifference | None = None
-    decoding: dict[str, tuple[str, str]] = {}
     if (missed := prompts.missed(replies, job)) is None:
-        return told("none")
+        return Missed(state="none")
     prompt, wanted = missed
     if replies.get(wanted if wanted else prompt) is not None:
-        return told("answered")
+        return Missed(state="answered")
     try:
         messages = prompts.prompt(replies, prompt)
     except prompts.NotReadable as error:
-        return told("unreadable", str(error))
+        return Missed(state="unreadable", problem=str(error))
     if not known:
-        return told("alone")
+        return Missed(state="alone")
     parts = set(_parts(messages))
     near = max(known, key=lambda one: (one.prompt == prompt, len(parts.intersection(_parts(one.messages)))))
-    difference = _difference(near.messages, messages)
-    if (asked := prompts.request(replies, wanted) if wanted else None) is not None:
-        decoding = _decoding(near.asked, asked[1])
-    return told("near", nearest=near.name)
+    asked = prompts.request(replies, wanted) if wanted else None
+    decoding = {} if asked is None else _decoding(near.asked, asked[1])
+    return Missed(state="near", nearest=near.name, prompt=_difference(near.messages, messages), decoding=decoding)
 
 
 def _parts(messages: prompts.Messages) -> Iterable[str]:
@@ -252,8 +245,8 @@ def _difference(before: prompts.Messages, now: prompts.Messages) -> PartDifferen
 
 def _decoding(before: prompts.Asked, now: prompts.Asked) -> dict[str, tuple[str, str]]:
     if not isinstance(before, wire.Generate) or not isinstance(now, wire.Generate):
-        kinds = tuple("written" if isinstance(one, wire.Generate) else "scored" for one in (before, now))
-        return {} if before == now else {"continuation": (kinds[0], kinds[1])}
+        was, new = ("written" if isinstance(one, wire.Generate) else "scored" for one in (before, now))
+        return {} if before == now else {"continuation": (was, new if new != was else f"another one {new}")}
     found = {}
     if before.sampling != now.sampling:
         found["sampling"] = decoded(before.sampling), decoded(now.sampling)

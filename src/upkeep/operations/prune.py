@@ -93,7 +93,8 @@ def prune(catalog: Catalog, kinds: Sequence[Kind], older_than: float | None, *, 
         "samples": lambda: _samples(catalog),
     }
     items = [item for kind in KINDS if not kinds or kind in kinds for item in find[kind]()]
-    chosen = [item for item in items if (used or not item.used) and item.days >= (older_than or 0)]
+    old = [item for item in items if older_than is None or item.days >= older_than]
+    chosen = [item for item in old if used or not item.used]
     gone, failed = list[Item](), dict[str, str]()
     for item in chosen if delete else ():
         try:
