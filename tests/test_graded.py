@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import scored_cells
 from scored_cells import answered, manifest_of, suite_of, timeline, write_cell, write_dataset
 from upkeep import integrity
 from upkeep.catalog import Catalog
-from upkeep.contract import Fingerprint
 from upkeep.grading import graded, scores
 from upkeep.grading.key import Key, key_in, read_key
 from upkeep.grading.score import Scored
@@ -165,25 +165,30 @@ def test_scores_on_resamples_are_hashed_again_where_their_file_is_another_and_no
 ) -> None:
     monkeypatch.setattr(integrity, "SETTLED_NS", -1)
     score_suite(Catalog(done.root), "s")
-    hashed, verify = list[str](), scores.verify_files
+    of_cells = [f"{cell}.npy" for cell in ALL]
+    hashed, hash_open = list[str](), integrity.hash_open
+    kept = Layout(done.results).scores("s").parent / "resamples"
 
-    def verifies(folder: Path, files: dict[str, Fingerprint], *given: Any) -> None:
-        hashed.extend(files)
-        verify(folder, files, *given)
+    def hashes(file: BufferedReader) -> str:
+        path = Path(f"/proc/self/fd/{file.fileno()}").readlink()
+        if path.suffix == ".npy":
+            hashed.append(str(path.relative_to(kept)))
+        return hash_open(file)
 
-    monkeypatch.setattr(scores, "verify_files", verifies)
+    monkeypatch.setattr(integrity, "hash_open", hashes)
     counted = Counted(monkeypatch)
     score_suite(Catalog(done.root), "s")
-    assert (hashed, counted.scored) == (["scores.parquet"], [])
+    assert (hashed, counted.scored) == ([], [])
     path = Layout(done.results).resamples("s", ALL[0])
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     score_suite(Catalog(done.root), "s")
-    assert counted.scored == [ALL[0]] and path.read_bytes() == good
+    assert (set(hashed), counted.scored) == ({of_cells[0]}, [ALL[0]]), "no other, as found and as written"
+    assert path.read_bytes() == good
     (done.root / "config/config.yaml").write_text("verify: true\n")
     hashed.clear()
     score_suite(Catalog(done.root), "s")
-    assert len(hashed) == 1 + len(ALL), "where the user wants all of it looked at"
+    assert sorted(hashed) == sorted(of_cells), "where the user wants all of it looked at"
 
 
 def test_a_new_cell_leaves_the_others_as_they_are(done: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
