@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 
 from recipe import chores, facts, growth, tokenizer, worlds
 from recipe.batches import Batch, Encoder
-from recipe.network import Llama, Shape
+from recipe.network import PRECISION, Llama, Shape
 from recipe.optimizers import optimizers_of, pace
 from recipe.renaming import renamer, texts
 from recipe.settings import Given
@@ -110,6 +110,7 @@ def work(rank: int, meeting: str, inputs: Path, folder: Path) -> None:
             {
                 "parameters": sum(p.numel() for p in parameters),
                 "shape": asdict(shape),
+                "precision": str(PRECISION).removeprefix("torch."),
                 "recipe": msgspec.to_builtins(recipe),
             }
         )
