@@ -1,7 +1,7 @@
 """Whether the small run measures what it says: methods differ for the right reasons, at 95% confidence.
 
     ./upkeep run mini
-    python benchmarks/sense.py [--suite training|caches] [--model pico]
+    python benchmarks/sense.py [--suite context|training|caches] [--model pico]
 
 Reads the cells of a suite (`mini` where none is said), prints each expectation with its numbers as a Markdown table,
 and ends with 1 where one does not hold. Intervals are of means over questions (10,000 bootstrap resamples with a fixed
@@ -50,6 +50,8 @@ TAUGHT, ELSEWHERE = "evowiki_mini", "oaks_babi_mini"
 """What models of the suite `training` are trained on and asked about; and trained on, and asked about the other."""
 STUDIED = "imprint_personal_mini"
 """What the suite `caches` trains prefixes on, one for each persona, and compresses caches of."""
+MEMORIES, CRITICS, SUMMED, SHOWN = "oaks_babi_mini", "evowiki_mini", "imprint_news_mini", "prelude_mini"
+"""What the suite `context` asks, one dataset for the methods of each paper."""
 FINDS_MORE = 5.0
 """Percent of the questions whose evidence three documents hold and one does not: with fewer, they cannot help."""
 
@@ -295,8 +297,36 @@ def of_caches(run: Run) -> Iterator[Expectation]:
     yield Expectation(f"{STUDIED}: `kvzip` that keeps a half not below a sixteenth", kept.gain, kept.high >= 0)
 
 
+def in_context(run: Run) -> Iterator[Expectation]:
+    """Those of the suite `context`, in the order of the table."""
+    for dataset, method in (
+        (MEMORIES, "hipporag2/k2"),
+        (MEMORIES, "memagent/budget64"),
+        (MEMORIES, "a_mem/k3"),
+        (SUMMED, "rag_agentic/k3"),
+        (SHOWN, "deep_research/k3"),
+    ):
+        gain = mean(run.paired(dataset, method, "closed_book"), "gain")
+        yield Expectation(f"{dataset}: `{method}` above `closed_book`", gain.gain, gain.low > 0)
+    for dataset, loose, tight in (
+        (MEMORIES, "document_summary/budget128", "document_summary/budget32"),
+        (SUMMED, "chunked_summary/budget128", "chunked_summary/budget32"),
+    ):
+        gain = mean(run.paired(dataset, loose, tight), "gain")
+        yield Expectation(f"{dataset}: the loose `{loose}` above the tight `{tight}`", gain.gain, gain.low > 0)
+    for dataset, larger, smaller in (
+        (SUMMED, "memory_scaffold/budget256", "memory_scaffold/budget128"),
+        (CRITICS, "self_critique/oracle_oracle", "self_critique/oracle_memory"),
+        (CRITICS, "few_shot/five", "closed_book"),
+        (SHOWN, "many_shot/all", "closed_book"),
+    ):
+        gain = mean(run.paired(dataset, larger, smaller), "gain")
+        yield Expectation(f"{dataset}: `{larger}` not below `{smaller}`", gain.gain, gain.high >= 0)
+
+
 SUITES: dict[str, Callable[[Run], Iterator[Expectation]]] = {
     "mini": expectations,
+    "context": in_context,
     "training": trained,
     "caches": of_caches,
 }

@@ -275,6 +275,28 @@ def test_a_cache_is_seen_to_be_as_good_as_it_is(
     assert status == 1 and [row[-1] for row in found] == holds
 
 
+@pytest.mark.parametrize(
+    ("good", "failing"),
+    [
+        ((), 7),
+        (("hipporag2", "memagent", "a_mem", "rag_agentic", "deep_research", "y/budget128"), 0),
+        (("closed_book", "d/budget128", "oracle_memory"), 11),
+    ],
+    ids=["none is better than another", "those that should be are better", "the others are better"],
+)
+def test_methods_that_work_through_the_context_are_seen_to_be_as_good_as_they_are(
+    finished: Path, tmp_path: Path, good: tuple[str, ...], failing: int
+) -> None:
+    shutil.copytree(finished, root := tmp_path / "root")
+    catalog = Catalog(root)
+    for cell in catalog.cells(catalog.suite("context")):
+        right = any(name in str(cell) for name in good)
+        answer(root, cell, "oracle/default" if right else "few_shot/five")
+    status, found = start("sense", "--suite", "context", "--root", root)
+    assert (status, len(found)) == (int(failing > 0), 11)
+    assert [row[-1] for row in found].count("**no**") == failing
+
+
 def test_a_plan_is_within_a_fifth_of_what_a_model_that_follows_its_orders_is_asked(tmp_path: Path) -> None:
     cells = ["a_mem/default", "hipporag2/k2", "memagent/budget64", "rag_agentic/k3", "chunked_summary/budget128_q"]
     status, rows = start("costs", "--results", tmp_path, "--cells", *cells)
