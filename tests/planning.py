@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,14 @@ TALLY = Tally(
 )  # fmt: skip
 
 
-def publish(root: Path, which: Cell, seconds: int, usage: Usage, cached: int) -> None:
-    """A manifest as a cell of two attempts leaves it, with an hour between them in which nobody worked."""
+def publish(
+    root: Path, which: Cell, seconds: int, usage: Usage, cached: int, more: Mapping[str, float] | None = None
+) -> None:
+    """A manifest as a cell of two attempts leaves it, with an hour between them in which nobody worked.
+
+    Args:
+        more: what was measured besides.
+    """
     half = seconds // 2
     spans = [("08:00:00", f"08:{half // 60:02}:{half % 60:02}"), ("12:00:00", f"12:{half // 60:02}:{half % 60:02}")]
     manifest = Manifest(
@@ -101,7 +108,12 @@ def publish(root: Path, which: Cell, seconds: int, usage: Usage, cached: int) ->
         trials=1,
         outcomes={},
         usage=usage,
-        measured={"cached_prompt_tokens": cached, "computed_prompt_tokens": usage.prompt - cached, "latency_s": 1.0},
+        measured={
+            "cached_prompt_tokens": cached,
+            "computed_prompt_tokens": usage.prompt - cached,
+            "latency_s": 1.0,
+            **(more or {}),
+        },
         files={},
     )  # fmt: skip
     folder = Layout(root / "results").cell(which)

@@ -13,13 +13,14 @@ import polars as pl
 import pytest
 
 from reported import pages_of, report_of, require_whole
+from scored_cells import line, manifest_of, write_cell
 from table_scores import NO_SCORES, NOTHING_WAITS, OAKS, PAPER, ROOT, SPECS, frame, score
 from upkeep.catalog import Catalog
-from upkeep.contract import DatasetCard
+from upkeep.contract import DatasetCard, Usage
 from upkeep.grading.score import SCORE_SCHEMA
 from upkeep.grading.scores import score_suite
 from upkeep.jobs import Cell
-from upkeep.report import overview, page, site, tables
+from upkeep.report import overview, page, ran, site, tables
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import FigureSpec, PaperSpec, TableSpec, read_paper
 from upkeep.report.terminal import accuracies, outcomes, summary, told_findings
@@ -101,6 +102,17 @@ def test_each_suite_has_a_report_of_its_own_and_one_page_leads_to_all(catalog: C
     assert "upkeep: other" in report_of(catalog.root, "other") and "upkeep: other" not in report_of(
         catalog.root, "mini"
     )
+
+
+def test_what_a_memory_asked_as_documents_arrived_is_in_the_sums(tmp_path: Path) -> None:
+    write_cell(tmp_path, [line("q@1", "x")])
+    manifest = manifest_of(tmp_path)
+    memory = {"arrival_calls": 3.0, "arrival_prompt": 700.0, "arrival_completion": 70.0, "computed_prompt_tokens": 5.0}
+    used = Usage(prompt=8, completion=2, calls=1)
+    both = [msgspec.structs.replace(manifest, usage=used, measured=measured) for measured in (memory, {})]
+    rows = [ran.CellRow(Cell.parse("d/m/v/x"), ran.COMPLETE, "", one, 0, None) for one in both]
+    sums = ran.totals(rows)
+    assert [sums[name] for name in ("calls", "prompt", "completion", "computed")] == [3 + 2, 716, 74, 705 + 8]
 
 
 def status_of(state: str, message: str) -> bytes:

@@ -306,6 +306,26 @@ def test_plan_and_actual_stand_side_by_side(root: Path, runtime: LocalRuntime) -
         shutil.rmtree(root / "results" / "cells")
 
 
+def test_what_a_cell_asked_as_documents_arrived_is_in_what_it_took_unless_another_pays_for_it(
+    root: Path, runtime: LocalRuntime
+) -> None:
+    first, second = cell("memory_scaffold/budget256"), cell("memory_scaffold/budget256_k5")
+    memory = {"arrival_calls": DOCUMENTS, "arrival_prompt": 700, "arrival_completion": 70}
+    for one in (first, second):
+        publish(root, one, 100, Usage(prompt=5000, completion=500, calls=PROBES), 1000, memory)
+    try:
+        plan = make_plan(suite(root, "memories", first, second), "memories")
+        told = [(job.plan.requests, a.requests, a.prompt_tokens, a.output_tokens, a.computed_tokens)
+                for job in plan.jobs if (a := job.actual)]  # fmt: skip
+        assert told == [
+            (PROBES + DOCUMENTS, PROBES + DOCUMENTS, 5700, 570, None),
+            (PROBES, PROBES, 5000, 500, 4000),
+        ], "how much of a memory's prompts was in the engine's cache is not known"
+        assert speeds(Catalog(root))["tiny"] == pytest.approx((4000 + 700 + 570) / 100)
+    finally:
+        shutil.rmtree(root / "results" / "cells")
+
+
 # ---------------------------------------------------------------- nothing is made unasked
 
 

@@ -17,6 +17,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import (
     Manifest,
     Prediction,
+    Usage,
 )
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular
@@ -105,6 +106,17 @@ def predictions(catalog: Catalog, cell: Cell) -> Iterator[Prediction]:
     with open_regular(folder / "predictions.jsonl") as file:
         for line in file:
             yield decoder.decode(line)
+
+
+def arrival(manifest: Manifest) -> Usage:
+    """Of the calls that a cell made as documents arrived, as where a memory is written."""
+    return Usage(**{name: int(manifest.measured.get(f"arrival_{name}", 0)) for name in Usage.__struct_fields__})
+
+
+def asked(manifest: Manifest) -> Usage:
+    """Of all calls: those behind the predictions, which `usage` has, and those as documents arrived."""
+    both = (manifest.usage, arrival(manifest))
+    return Usage(**{name: sum(getattr(one, name) for one in both) for name in Usage.__struct_fields__})
 
 
 def told(manifest: Manifest) -> str:

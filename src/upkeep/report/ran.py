@@ -17,7 +17,7 @@ from upkeep.contract import Manifest
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.machine.ask import ask
-from upkeep.published import Standing
+from upkeep.published import Standing, arrival, asked
 from upkeep.report.comparing import UNRUN
 from upkeep.report.fields import by_words
 
@@ -120,17 +120,18 @@ def totals(rows: Sequence[CellRow]) -> dict[str, float]:
         "predictions": sum(m.predictions for m in manifests),
         "unread": sum(row.unread for row in rows),
         "error": sum(m.failed for m in manifests),
-        "prompt": sum(m.usage.prompt for m in manifests),
-        "completion": sum(m.usage.completion for m in manifests),
-        "calls": sum(m.usage.calls for m in manifests),
+        "prompt": sum(asked(m).prompt for m in manifests),
+        "completion": sum(asked(m).completion for m in manifests),
+        "calls": sum(asked(m).calls for m in manifests),
         "computed": sum(computed(m) for m in manifests),
         "seconds": sum(seconds(m) for m in manifests),
     }
 
 
 def computed(manifest: Manifest) -> float:
-    """Prompt tokens that were computed, and not taken from a prefix cache."""
-    return manifest.measured.get("computed_prompt_tokens", manifest.usage.prompt)
+    """Prompt tokens that were computed, and not taken from a prefix cache. All of documents' arrival count: it is not
+    told of them."""
+    return manifest.measured.get("computed_prompt_tokens", manifest.usage.prompt) + arrival(manifest).prompt
 
 
 def seconds(manifest: Manifest) -> float:

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from upkeep.files import remove, write_atomically
 from upkeep.jobs import Cell
 from upkeep.pages import templates
+from upkeep.published import asked
 from upkeep.text import duration
 
 FIRST = "index.html"
@@ -38,6 +39,7 @@ class Site:
         self._environment = templates(
             "upkeep.report",
             thousands=thousands,
+            asked=asked,
             number=decimal,
             duration=duration,
             broken=broken,

@@ -15,6 +15,7 @@ from upkeep.contract import DatasetCard, DatasetSpec, MethodCard, ModelSpec
 from upkeep.errors import UpkeepError
 from upkeep.jobs import TrainedModel, Training, untrained
 from upkeep.layout import Layout
+from upkeep.published import asked
 from upkeep.report.courses import went
 from upkeep.report.overview import natural
 from upkeep.report.ran import CellRow
@@ -99,9 +100,9 @@ def _cost(rows: Iterable[CellRow]) -> dict[str, Any]:
     answers = sum(m.predictions for m in manifests)
     return {
         "answers": answers,
-        "calls": sum(m.usage.calls for m in manifests),
-        "prompt": sum(m.usage.prompt for m in manifests),
-        "completion": sum(m.usage.completion for m in manifests),
+        "calls": sum(asked(m).calls for m in manifests),
+        "prompt": sum(asked(m).prompt for m in manifests),
+        "completion": sum(asked(m).completion for m in manifests),
     }
 
 

@@ -120,7 +120,8 @@ class Estimate:
 
     def _job(self, job: Job, kind: Kind, start: float) -> JobPlan:
         manifest = self.manifests.get(job)
-        actual = took(self.catalog, job, manifest) if manifest else None
+        pays = (tally := self.tallies.get(job)) is None or tally.unknown is not None or tally.arrival is not None
+        actual = took(self.catalog, job, manifest, arrivals=pays) if manifest else None
         if isinstance(job, Training):
             return self._training(job, actual)
         if job.model == "none":

@@ -11,7 +11,7 @@ from upkeep.jobs import Job
 from upkeep.machine.clock import age
 from upkeep.needs import gpus_of
 from upkeep.operations.plan.amounts import Amounts
-from upkeep.published import folder_of
+from upkeep.published import arrival, asked, folder_of
 
 
 def read_manifest(catalog: Catalog, job: Job) -> Manifest | None:
@@ -22,20 +22,27 @@ def read_manifest(catalog: Catalog, job: Job) -> Manifest | None:
         return None  # not there, or damaged: then it is made again
 
 
-def took(catalog: Catalog, job: Job, manifest: Manifest) -> Amounts:
-    """What a complete job took, as its manifest says."""
+def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = True) -> Amounts:
+    """What a complete job took, as its manifest says.
+
+    Args:
+        arrivals: count what it asked as documents arrived; another cell has, where that is in its plan.
+    """
     measured, hours = manifest.measured, worked_s(manifest) / 3600
     none = job.model == "none"
     spec = None if none else catalog.spec(job.model)
     facts = manifest.environment.job
     nodes = 1 if spec is None else spec.nodes
     gpus = (len(facts.gpus) if facts and facts.gpus else gpus_of(catalog, job)) * nodes
+    used = asked(manifest) if arrivals else manifest.usage
+    # How much of what is asked as documents arrive is in the engine's cache is not told.
+    told = used.calls == manifest.usage.calls
     paid = spec is not None and spec.engine == "endpoint"
     return Amounts(
-        requests=float(manifest.usage.calls),
-        prompt_tokens=float(manifest.usage.prompt),
-        computed_tokens=measured.get("computed_prompt_tokens", None if manifest.usage.calls else 0.0),
-        output_tokens=float(manifest.usage.completion),
+        requests=float(used.calls),
+        prompt_tokens=float(used.prompt),
+        computed_tokens=measured.get("computed_prompt_tokens", None if used.calls else 0.0) if told else None,
+        output_tokens=float(used.completion),
         gpu_hours=hours * gpus,
         cpu_hours=0.0 if gpus or paid or none else hours,
         usd=measured.get("cost_usd") if paid else 0.0,
@@ -61,7 +68,7 @@ def speeds(catalog: Catalog) -> dict[str, float]:
         model = path.parent.name
         if "own_code" in manifest.identity_parts:
             model = f"{path.parents[2].name}/{model}"
-        used = manifest.measured.get("computed_prompt_tokens", 0.0) + manifest.usage.completion
-        tokens[model] = tokens.get(model, 0.0) + used
+        used = manifest.measured.get("computed_prompt_tokens", 0.0) + arrival(manifest).prompt
+        tokens[model] = tokens.get(model, 0.0) + used + asked(manifest).completion
         seconds[model] = seconds.get(model, 0.0) + worked_s(manifest)
     return {model: tokens[model] / spent for model, spent in seconds.items() if spent and tokens[model]}

@@ -59,14 +59,17 @@ class Tally(Work, frozen=True, kw_only=True):
 
 def with_arrivals(tallies: Mapping[Job, Tally]) -> dict[Job, Tally]:
     """The counts with what is asked as documents arrive, which of several cells that ask the same the first one pays:
-    the others find it in the record."""
+    the others find it in the record, and have no `arrival` any more."""
     paid: set[tuple[str, str]] = set()
     found = {}
     for job, tally in tallies.items():
-        arrival = tally.arrival
-        if arrival is not None and (job.model, arrival.key) not in paid:
+        found[job] = tally
+        if (arrival := tally.arrival) is None:
+            continue
+        if (job.model, arrival.key) in paid:
+            found[job] = msgspec.structs.replace(tally, arrival=None)
+        else:
             paid.add((job.model, arrival.key))
             sums = {field: getattr(tally, field) + getattr(arrival, field) for field in FIELDS}
-            tally = msgspec.structs.replace(tally, **sums)
-        found[job] = tally
+            found[job] = msgspec.structs.replace(tally, **sums)
     return found
