@@ -49,8 +49,8 @@ ASSUMED = Assumed(reply=60, thinking=0)
 CELLS = (
     "a_mem/default", "chunked_summary/budget128", "chunked_summary/budget128_cq", "chunked_summary/budget128_q",
     "closed_book/default", "deep_research/k3", "document_summary/budget128", "few_shot/five", "hipporag2/k2",
-    "long_context/default", "many_shot/all", "memagent/budget64", "memory_scaffold/budget256", "rag_agentic/k3",
-    "rag_bm25/k3", "rag_dense/k3", "rag_hybrid/k3", "rag_rolling_window/k2w2", "rolling_window/w3",
+    "kvzip/default", "long_context/default", "many_shot/all", "memagent/budget64", "memory_scaffold/budget256",
+    "rag_agentic/k3", "rag_bm25/k3", "rag_dense/k3", "rag_hybrid/k3", "rag_rolling_window/k2w2", "rolling_window/w3",
     "self_critique/bm25_bm25",
 )  # fmt: skip
 

@@ -298,7 +298,18 @@ def test_methods_that_work_through_the_context_are_seen_to_be_as_good_as_they_ar
 
 
 def test_a_plan_is_within_a_fifth_of_what_a_model_that_follows_its_orders_is_asked(tmp_path: Path) -> None:
-    cells = ["a_mem/default", "hipporag2/k2", "memagent/budget64", "rag_agentic/k3", "chunked_summary/budget128_q"]
+    cells = ["a_mem/default", "hipporag2/k2", "kvzip/default", "memagent/budget64", "rag_agentic/k3"]
+    cells.append("chunked_summary/budget128_q")
     status, rows = start("costs", "--results", tmp_path, "--cells", *cells)
     assert status == 0 and [row[0] for row in rows] == cells
     assert all(0.8 <= number(value) <= 1.25 for row in rows for value in row[-2:])
+
+
+def test_each_method_that_asks_a_model_has_its_costs_on_the_page_of_plans() -> None:
+    catalog = Catalog(ROOT)
+    cards = {name: catalog.method(name) for name in catalog.methods}
+    asking = {name for name, c in cards.items() if c.model and c.sees == "documents" and not (c.trains or c.measures)}
+    page, code = (ROOT / "docs/plan.md").read_text(), (FOLDER / "costs.py").read_text()
+    rows = set(re.findall(r"^\| (\w+/\w+) \|", page, re.MULTILINE))
+    assert {row.partition("/")[0] for row in rows} == asking
+    assert rows == set(re.findall(r'"(\w+/\w+)"', code[code.index("CELLS = (") : code.index("# fmt: skip")]))

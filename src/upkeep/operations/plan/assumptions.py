@@ -49,6 +49,8 @@ class Assumptions(Record, frozen=True, kw_only=True):
     thinking_tokens: Count
     pair_tokens: Positive
     """Of a question-answer pair with its prompt, where the dataset is not at hand."""
+    document_tokens: Positive
+    """Of a document that a teacher reads with a pair, where the dataset is not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ def in_words(
         said.append(
             f"Trainings: {a.prefill_share:.0%} of peak arithmetic; layers keep their inputs and are computed again;"
             " weights, optimizer and gradients are divided among the GPUs; pairs of datasets that are not at hand"
-            f" take {a.pair_tokens} tokens."
+            f" take {a.pair_tokens} tokens, and a document that a teacher reads with one {a.document_tokens:,}."
         )
     said.append(f"A prediction takes {LINE_BYTES:,} bytes, and {CHARACTERS} for each token of its reply.")
     return said

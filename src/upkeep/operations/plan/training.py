@@ -32,6 +32,7 @@ layer and of what is trained in it: 6 P, of an adapter 4 P; 2 P more where check
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from upkeep.contract import ModelSpec
@@ -47,6 +48,80 @@ LOGITS = 12
 def lacking(spec: ModelSpec) -> list[str]:
     """The fields that a card would need."""
     return [name for name in ("parameters_b", "attention", "widths") if getattr(spec, name) is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Of a model, as the formulas have them."""
+
+    total: float
+    """Weights, P."""
+    s: int
+    """Bytes of one."""
+    h: int
+    f: int
+    a: int
+    kv: int
+    """Width of keys, and of values."""
+    layers: int
+    vocabulary: int
+
+    @property
+    def layer(self) -> float:
+        """Bytes of one layer's weights."""
+        return (self.total - 2 * self.vocabulary * self.h) / self.layers * self.s
+
+
+def dimensions(spec: ModelSpec) -> Dimensions:
+    """Of a model whose card has them."""
+    shape, widths = spec.attention, spec.widths
+    assert spec.parameters_b is not None and shape is not None and widths is not None
+    return Dimensions(
+        total=spec.parameters_b * 1e9,
+        s=BYTES[spec.dtype],
+        h=widths.hidden,
+        f=widths.feed_forward,
+        a=shape.heads * shape.head_size,
+        kv=shape.kv_heads * shape.head_size,
+        layers=widths.layers,
+        vocabulary=widths.vocabulary,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What of a model is trained by a recipe, and what that keeps."""
+
+    weights: float
+    """Bytes, of all."""
+    trained: float
+    """How many of them."""
+    each: int
+    """Bytes of one of these."""
+    largest: float
+    """Bytes of the largest matrix of these."""
+    kept: float
+    """Bytes that a layer keeps of a token."""
+    head: float
+    """Those that stand before the logits."""
+
+
+def learnt(spec: ModelSpec, recipe: Mapping[str, Any], longest: int, on_gpus: bool) -> Learnt:
+    """In full or by LoRA; the arguments are those of `memory`."""
+    d = dimensions(spec)
+    kept = 4 * d.f * d.s + 4 * d.a * d.s + longest * d.s
+    if recipe.get("adapter") != "lora":
+        largest = max(d.vocabulary * d.h, d.h * d.f) * d.s
+        norms = d.h * (4 + 2 * d.s)
+        return Learnt(d.total * d.s, d.total, d.s, largest, kept + 2 * norms, norms)
+    rank, dropout, whole = recipe["lora_rank"], recipe.get("lora_dropout"), recipe.get("train_whole") or ()
+    beside = 2 * (d.h + d.a) + 2 * (d.h + d.kv) + (0 if spec.active_b else 3 * (d.h + d.f))
+    trained = d.layers * rank * beside + d.vocabulary * d.h * len(whole)
+    kept += 2 * d.h * 4 + 7 * rank * d.s
+    inputs, masks = 5 * d.h + d.a, 5 * d.h + d.a + d.f
+    kept += inputs * d.s + masks * (1 if on_gpus else 4) if dropout else 2 * d.h * d.s
+    largest = d.vocabulary * d.h * ADAPTER if whole else 0
+    return Learnt(d.total * d.s + trained * ADAPTER, trained, ADAPTER, largest, kept, 4 * d.h)
 
 
 def memory(
@@ -71,41 +146,35 @@ def memory(
         checkpoints: whether of a layer its input alone is kept.
         on_gpus: else on a CPU, where dropout's masks are numbers and weights are updated one matrix after the other.
     """
-    shape, widths = spec.attention, spec.widths
-    assert spec.parameters_b is not None and shape is not None and widths is not None
-    s, h, f, vocabulary = BYTES[spec.dtype], widths.hidden, widths.feed_forward, widths.vocabulary
-    a, kv, count, tokens = (
-        shape.heads * shape.head_size,
-        shape.kv_heads * shape.head_size,
-        widths.layers,
-        at_once * longest,
-    )
-    total = spec.parameters_b * 1e9
-    lora = recipe.get("adapter") == "lora"
-    kept = 4 * f * s + 4 * a * s + longest * s
-    if lora:
-        rank, dropout = recipe["lora_rank"], recipe["lora_dropout"]
-        beside = 2 * (h + a) + 2 * (h + kv) + (0 if spec.active_b else 3 * (h + f))
-        trained = count * rank * beside + vocabulary * h * len(recipe.get("train_whole") or ())
-        each = ADAPTER
-        kept += 2 * h * 4 + 7 * rank * s
-        kept += (5 * h + a) * s + (5 * h + a + f) * (1 if on_gpus else 4) if dropout else 2 * h * s
-        weights, head = total * s + trained * each, 4 * h
-    else:
-        trained, each = total, s
-        kept += 2 * h * (4 + 2 * s)
-        weights, head = total * s, h * (4 + 2 * s)
-    layer = (total - 2 * vocabulary * h) / count * s if devices > 1 else 0.0
-    head += LOGITS * vocabulary
+    d, of = dimensions(spec), learnt(spec, recipe, longest, on_gpus)
+    head = of.head + LOGITS * d.vocabulary
     # A layer is computed again, with two gradients as wide as its feed-forward, when those of the logits are gone.
-    held = count * h * s + max(kept + 2 * f * s, head) if checkpoints else count * kept + head
-    largest = max(vocabulary * h if not lora or recipe.get("train_whole") else 0, h * f if not lora else 0) * each
+    again = d.layers * d.h * d.s + max(of.kept + 2 * d.f * d.s, head)
+    held = again if checkpoints else d.layers * of.kept + head
+    return divided(spec, of, float(at_once * longest * held), parts, devices=devices, on_gpus=on_gpus)
+
+
+def divided(
+    spec: ModelSpec,
+    of: Learnt,
+    activations: float,
+    parts: int,
+    *,
+    devices: int,
+    on_gpus: bool,
+    beside: float = 0.0,
+) -> Memory:
+    """The same on each of its GPUs.
+
+    Args:
+        beside: bytes of weights that nothing trains.
+    """
     return Memory(
-        weights=weights / devices + layer,
-        optimizer=2 * trained * each / devices,
-        gradients=trained * each / devices,
-        activations=float(tokens * held),
-        update=trained * each / devices if on_gpus else 2.0 * largest,
+        weights=(of.weights + beside) / devices + (dimensions(spec).layer if devices > 1 else 0.0),
+        optimizer=2 * of.trained * of.each / devices,
+        gradients=of.trained * of.each / devices,
+        activations=activations,
+        update=of.trained * of.each / devices if on_gpus else 2.0 * of.largest,
         parts=parts > 1,
     )
 

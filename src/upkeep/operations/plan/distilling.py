@@ -1,0 +1,118 @@
+"""Memory on GPUs of the two trainings that learn from what a model says, in the words of `training`.
+
+**Self-distillation** (TRL's `SDFTTrainer`): B samples at once of a batch of N, whose student reads at most p tokens,
+whose teacher q, and which answers c. The teacher is a second copy of the weights (P s more), by LoRA the same ones
+without the adapter. Of a layer its input alone is kept, and logits are computed of the answer's tokens alone. A step
+answers, reads as the teacher, and learns, one after the other; the one that takes most counts:
+
+    answers    N ((p + c) 2 layers k s + max(p w, 12 V)), before there are any gradients
+    teacher    B ((p + c) (layers + 1) h s + 4 c V + max(q' w + q' q', 8 c V + q' h s)),   q' = q + c
+    learning   B ((p + c) (layers + 1) h s + max((p + c) (b + 2 f s), (p + c) head + 20 c V))
+
+where k is the width of keys, w = (4 h + 3 f) s what a layer has of a token where nothing is kept, b what it keeps
+else, and q' q' a mask. 20 V: the student's logits, in float32, of their gradient the two terms (of the teacher's
+likeliest tokens, and of all), and what the second is computed by.
+
+**A prefix** (PEFT's `CARTRIDGE`): keys and values of n tokens before every sample, D = 2 layers k numbers each, in
+float32. The model's weights are frozen, so a layer keeps no inputs of theirs, and PEFT has no checkpoints beside a
+prefix. B samples of t tokens, of which r are the reply's:
+
+    prefix      4 n D, and twice as much of the optimizer, as much again of the gradients
+    layers      B layers (t (3 f s + 2 a s + 2 h 4 + (n + t) s) + (n + t) 2 a s)
+    logits      B max(V (s t + 12 r) + (n + t) D s, V (2 s t + 4 r)), first beside the cache, which is a copy of its own
+                where several heads share their keys
+    at the end  the prefix's own gradient, sample by sample: n D (B (s + 4) + 4), when the layers' are gone
+
+The teacher's pass over a piece comes before that, keeps nothing and takes less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from upkeep.contract import ModelSpec
+from upkeep.operations.plan.amounts import Memory
+from upkeep.operations.plan.training import LOGITS, Dimensions, Learnt, dimensions, divided, learnt
+
+VALUE = 4
+"""Bytes of a logit, and of a number of a prefix."""
+DISTILLED = 20
+"""Bytes of a logit that is learnt from by a divergence over the likeliest tokens."""
+
+
+def self_distillation(
+    spec: ModelSpec,
+    recipe: Mapping[str, Any],
+    at_once: int,
+    parts: int,
+    asked: int,
+    shown: int,
+    *,
+    devices: int = 1,
+    on_gpus: bool = True,
+) -> Memory:
+    """What a step of TRL's trainer takes.
+
+    Args:
+        recipe: a variant's parameters.
+        asked: tokens of the longest prompt of the student.
+        shown: of the teacher.
+        at_once, parts, devices, on_gpus: as `training.memory` has them.
+    """
+    answer = recipe["completion_tokens"]
+    d, of = dimensions(spec), learnt(spec, recipe, asked + answer, on_gpus)
+    read, told, logits = asked + answer, shown + answer, answer * d.vocabulary
+    inputs = read * (d.layers + 1) * d.h * d.s
+    passing = told * (_passing(d) + told)
+    teacher = inputs + VALUE * logits + max(passing, 2 * VALUE * logits + told * d.h * d.s)
+    learning = inputs + max(read * (of.kept + 2 * d.f * d.s), read * of.head + DISTILLED * logits)
+    answers = read * 2 * d.layers * d.kv * d.s + max(asked * _passing(d), LOGITS * d.vocabulary)
+    meanwhile = of.trained * of.each / devices if parts > 1 else 0.0
+    return divided(
+        spec,
+        of,
+        max(at_once * teacher, at_once * learning, at_once * parts * answers - meanwhile),
+        parts,
+        devices=devices,
+        on_gpus=on_gpus,
+        beside=0.0 if recipe.get("adapter") == "lora" else d.total * d.s,
+    )
+
+
+def cartridge(
+    spec: ModelSpec,
+    at_once: int,
+    parts: int,
+    longest: int,
+    reply: int,
+    prefix: int,
+    *,
+    devices: int = 1,
+    on_gpus: bool = True,
+) -> Memory:
+    """What a step of a prefix takes.
+
+    Args:
+        longest: tokens of the longest sample, without the prefix.
+        reply: of its reply.
+        prefix: tokens of the prefix.
+        at_once, parts, devices, on_gpus: as `training.memory` has them.
+    """
+    d = dimensions(spec)
+    numbers = prefix * 2 * d.layers * d.kv
+    kept = 3 * d.f * d.s + 2 * d.a * d.s + 2 * d.h * 4 + (prefix + longest) * d.s
+    layers = d.layers * (longest * kept + (prefix + longest) * 2 * d.a * d.s)
+    cache = (prefix + longest) * 2 * d.layers * d.kv * d.s if d.kv < d.a else 0
+    first = d.vocabulary * (d.s * longest + LOGITS * reply) + cache
+    logits = max(first, d.vocabulary * (2 * d.s * longest + VALUE * reply))
+    end = numbers * (at_once * (d.s + VALUE) + VALUE)
+    activations = max(at_once * (layers + logits), end)
+    of = Learnt(d.total * d.s + numbers * VALUE, numbers, VALUE, numbers * VALUE, kept, 0)
+    return divided(spec, of, float(activations), parts, devices=devices, on_gpus=on_gpus)
+
+
+def _passing(d: Dimensions) -> float:
+    """Bytes of a token that passes a layer of which nothing is kept: the text's and the layer's input, what its
+    attention made of it, and that normed; three as wide as its feed-forward."""
+    return (4 * d.h + 3 * d.f) * d.s
