@@ -12,14 +12,17 @@ import pytest
 import yaml
 
 from conftest import DATA, ROOT
+from upkeep.batches import batches
 from upkeep.building import store
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
 from upkeep.execution.fetch import fetch
+from upkeep.identity import resources
 from upkeep.operations.plan.estimate import make_plan
 
-MODEL, SAMPLE = "gemma-3-270m", "evowiki_legislators_sample"
+MODEL, SAMPLE, NOTES = "gemma-3-270m", "evowiki_legislators_sample", "imprint_code_rules_sample"
+SMALL = {"evowiki_mini_sample": ("evowiki_mini", 24), "prelude_mini_sample": ("prelude_mini", 36)}
 FOLDER = ROOT / "models" / MODEL
 
 
@@ -42,19 +45,20 @@ def test_no_other_suite_asks_the_model_and_the_suite_is_not_the_configured_one(c
     assert "Gemma" in catalog.model(MODEL).licence and "ai.google.dev/gemma/terms" in (FOLDER / "README.md").read_text()
 
 
-def test_it_asks_a_sample_of_real_facts_and_two_minis_with_and_without_evidence(catalog: Catalog) -> None:
+def test_it_asks_samples_of_real_facts_of_notes_and_of_two_worlds_with_and_without_evidence(catalog: Catalog) -> None:
     cells = catalog.cells(catalog.suite("public"))
     asked = {(cell.dataset, cell.method) for cell in cells if cell.model == MODEL}
     datasets = {dataset for dataset, _ in asked}
-    assert SAMPLE in datasets and len(datasets) == 3
+    assert datasets == {SAMPLE, NOTES, *SMALL}
     methods = ("closed_book", "oracle", "rag_bm25", "long_context")
     assert asked == {(dataset, method) for dataset in datasets for method in methods}
 
 
 def test_its_plan_makes_nothing_and_says_what_is_missing(catalog: Catalog) -> None:
     plan = make_plan(catalog, "public", count=False)
-    assert Counter(job.model for job in plan.jobs) == {MODEL: 12, "none": 6}
-    assert any(SAMPLE in " ".join(job.unknown) for job in plan.jobs)
+    assert Counter(job.model for job in plan.jobs) == {MODEL: 16, "none": 8}
+    unknown = " ".join(" ".join(job.unknown) for job in plan.jobs)
+    assert SAMPLE in unknown and NOTES in unknown
     assert not catalog.results.exists() and not catalog.cache.exists()
 
 
@@ -91,3 +95,29 @@ def test_the_sample_has_as_many_questions_of_each_level_and_fits_a_small_machine
     assert card.probes == 72 and 72 < card.documents < 500
     levels = store.load(tmp_path / SAMPLE).gold["slice_level"].value_counts().rows()
     assert dict(levels) == dict.fromkeys(("stable", "evolved", "uncharted"), 24)
+
+
+@pytest.mark.data
+def test_the_sample_of_release_notes_has_a_few_questions_of_each_family_over_all_documents(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"data: {{{NOTES}.notes: {DATA / 'changelogs'}, imprint_code_rules.notes: {DATA / 'changelogs'}}}")
+    catalog = Catalog(ROOT, own, {"results": str(tmp_path / "results")})
+    card = build_dataset(catalog, NOTES, tmp_path / NOTES)
+    whole = build_dataset(catalog, "imprint_code_rules", tmp_path / "whole")
+    assert card.documents == whole.documents and card.slices["family"] == dict.fromkeys(whole.slices["family"], 4)
+    asked, all_of_them = (store.load(tmp_path / name).probes["question"] for name in (NOTES, "whole"))
+    assert set(asked) < set(all_of_them)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_sample_of_a_world_has_few_questions_and_keeps_all_rules(name: str, catalog: Catalog, tmp_path: Path) -> None:
+    mini, asked = SMALL[name]
+    card = build_dataset(catalog, name, tmp_path / name)
+    store.validate(tmp_path / name)
+    assert card.probes == asked and card.stands_for == catalog.dataset(mini).stands_for and not card.faults
+
+
+def test_the_two_jobs_of_the_model_are_short_ones_of_a_thread_each(catalog: Catalog) -> None:
+    jobs = [job for job in batches(catalog, catalog.cells(catalog.suite("public"))) if job.model == MODEL]
+    assert [len(job.cells) for job in jobs] == [10, 6]
+    assert {resources(catalog, cell.method, cell.model).cpus for job in jobs for cell in job.cells} == {1}

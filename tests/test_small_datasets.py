@@ -58,7 +58,7 @@ def test_every_dataset_of_the_suite_says_its_provenance() -> None:
     beside = {"infbench_mc", "infbench_qa", "detectiveqa", "narrativeqa", "nocha_public"}
     assert found["release"] == {"oaks_novel", "prelude", "prelude_long_chunks", "prelude_human_study", *beside}
     assert found["own"] == {"oaks_novel_changes", "evowiki_legislators", "evowiki_legislators_sample"}
-    assert found["stand_in"] == {*MINIS, "oaks_babi_stream"}
+    assert found["stand_in"] == {*MINIS, "oaks_babi_stream", "evowiki_mini_sample", "prelude_mini_sample"}
     assert {"oaks_babi", "evowiki", "imprint_news", "evolveqa_aws", "evolveqa_who_control"} < found["rebuild"]
 
 

@@ -36,7 +36,7 @@ def convert(assemble: object, folder: Path) -> None:
     """Write configuration, tokenizer and weights (16-bit, which is more than 4-bit ones have to say)."""
     import torch
     from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     assert callable(assemble)
     with tempfile.TemporaryDirectory(prefix="gemma-") as place:
@@ -46,6 +46,9 @@ def convert(assemble: object, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     del model.config.quantization_config
     model.config.save_pretrained(folder)
+    # The card's chat template sets messages apart by a blank line: whoever has answered ends with one.
+    blank = sorted(number for token, number in tokenizer.get_vocab().items() if token[1:] and not token.strip("\n"))
+    GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *blank]).save_pretrained(folder)
     # `named_parameters` has what two places share once: the output's weights are the input's.
     weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
