@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from upkeep.contract import ModelSpec
-from upkeep.operations.needs import BYTES
+from upkeep.execution.roofline import BYTES
 from upkeep.operations.plan.amounts import Memory
 
 ADAPTER = 4
