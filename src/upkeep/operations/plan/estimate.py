@@ -129,6 +129,7 @@ class Estimate:
         own = self.catalog.method(job.method).engine == "own"
         if own:  # it is loaded for this cell alone, and answers one after the other
             in_flight, start = 1, start_s(self.catalog.spec(job.model), 1, 1, self.assumptions)
+        start += self.assumptions.pass_s * (found.passes - 1)
         plan, unknown = self._amounts(job.model, found, in_flight, start, job.method if own else None)
         if found.unknown is not None:
             return JobPlan(

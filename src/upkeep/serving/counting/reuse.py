@@ -64,6 +64,28 @@ class Latest:
         self.held = ()
 
 
+class Segments:
+    """The transformers engine where each question is asked by itself: whole segments of every earlier prompt."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+
+    def reused(self, prompt: TokenPrompt) -> int:
+        key, hits, counting = 0, 0, True
+        for segment in prompt.segments[:-1]:
+            key = hash((key, segment.tobytes()))
+            counting = counting and key in self._known
+            hits += len(segment) if counting else 0
+            self._known.add(key)
+        return hits
+
+    def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
+        pass
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
 class Same:
     """An engine of a method's own: the latest prompt up to its question, where all before that is the same."""
 
@@ -164,13 +186,17 @@ def least(prompts: Sequence[TokenPrompt], size: int) -> int:
     return computed((prompts[place] for place in order), Blocks(size, longest + size))
 
 
-def reuse(cell: CellDescription) -> Reuse:
-    """What the engine that a cell names keeps."""
+def reuse(cell: CellDescription, held: bool | None = None) -> Reuse:
+    """What the engine that a cell names keeps.
+
+    Args:
+        held: whether it keeps what a question was asked before (`CountJob.held`).
+    """
     if not cell.engine.prefix_cache:
         return Nothing()
     match cell.engine.name:
         case "transformers":
-            return Latest()
+            return Segments() if held else Latest()
         case "own":
             return Same()
         case "vllm":
