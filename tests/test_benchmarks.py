@@ -22,6 +22,7 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 FOLDER = ROOT / "benchmarks"
+ORDER = ["--intervals", "3", "--questions", "8", "--held", "2"]
 PREFIX = ["--intervals", "2", "--questions", "3", "--chunk-tokens", "100", "--orders"]
 
 
@@ -62,6 +63,7 @@ def number(text: str) -> float:
         ("record", ["--replies", "2000"], 1, (0, 2, 4)),
         ("replay", ["--intervals", "2", "--questions", "8"], 2, (1, 2, 3, 4, 6)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
+        ("order", [*ORDER, "--methods", "rag_bm25/k2"], 3, (2, 3, 4, 5, 6)),
         ("prefix", [*PREFIX, "the suite's order", "random order"], 2, (1, 2, 3, 4)),
         pytest.param(
             "prefix", [*PREFIX, "no prefix cache", "--engine", "vllm"], 1, (1, 2, 3, 4), marks=pytest.mark.vllm

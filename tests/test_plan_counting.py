@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from array import array
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ from upkeep.serving.counting import cells as counting
 from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import FILLER
 from upkeep.serving.counting.records import CountJob, Counts, Line
-from upkeep.serving.counting.reuse import Blocks, Latest
+from upkeep.serving.counting.reuse import Blocks, Latest, computed, least
 
 # ---------------------------------------------------------------- nothing is spent
 
@@ -195,6 +196,42 @@ def test_blocks_are_shared_with_every_earlier_prompt(prompts: list[list[int]], s
             # Of the last, unfinished block of an earlier prompt nothing is kept.
             longest = max(longest, common // size * size)
         assert engine.reused(prompt(ids)) == min(longest, (len(ids) - 1) // size * size)
+
+
+def begun(ids: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """The beginnings of a prompt that are whole blocks, the shortest first."""
+    return [tuple(ids[:end]) for end in range(size, len(ids) + 1, size)]
+
+
+PROMPTS_OF_TWO = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=12), max_size=12)
+
+
+@given(PROMPTS_OF_TWO, st.integers(1, 4), st.integers(0, 30))
+def test_where_room_is_short_the_blocks_go_that_were_not_asked_for_longest(
+    prompts: list[list[int]], size: int, room: int
+) -> None:
+    engine, held = Blocks(size, room), list[tuple[int, ...]]()
+    for ids in prompts:
+        blocks = begun(ids, size)
+        known = next((n for n, block in enumerate(blocks) if block not in held), len(blocks))
+        assert engine.reused(prompt(ids)) == min(known, (len(ids) - 1) // size) * size
+        held = [block for block in held if block not in blocks] + blocks[::-1]
+        held = held[max(0, len(held) - room // size) :]
+
+
+@given(PROMPTS_OF_TWO, st.integers(1, 4), st.randoms(use_true_random=False))
+def test_no_order_and_no_cache_computes_less_than_the_least(
+    prompts: list[list[int]], size: int, rng: random.Random
+) -> None:
+    asked = [prompt(ids) for ids in prompts]
+    floor = least(asked, size)
+    # What several begin with once; of a prompt that ends with a block, this block whenever another has computed it.
+    blocks = {block for ids in prompts for block in begun(ids, size)}
+    ending = [tuple(ids) for ids in prompts if len(ids) % size == 0]
+    rest = sum(len(ids) % size for ids in prompts) + size * (len(ending) - len(set(ending)))
+    assert floor == size * len(blocks) + rest
+    rng.shuffle(asked)
+    assert floor <= computed(asked, Blocks(size, rng.choice([None, *range(40)])))
 
 
 def test_an_answer_is_reused_by_the_prompt_that_goes_on_from_it() -> None:

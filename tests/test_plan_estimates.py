@@ -20,9 +20,10 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.errors import UpkeepError
+from upkeep.execution.roofline import Assumptions
 from upkeep.layout import Layout
 from upkeep.operations.plan.amounts import AMOUNTS, NONE, Amounts, JobPlan, Plan, sum_of
-from upkeep.operations.plan.assumptions import Assumptions, Options
+from upkeep.operations.plan.assumptions import Options
 from upkeep.operations.plan.counts.tally import Tally
 from upkeep.operations.plan.estimate import Estimate, dollars, make_plan
 from upkeep.operations.plan.taken import took

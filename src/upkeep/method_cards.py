@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from upkeep.contract import DatasetSpec, DoorRole, MethodCard, ModelSpec, Sees, Supervision
 from upkeep.errors import UpkeepError, unknown
@@ -13,7 +13,8 @@ from upkeep.jobs import Cell, Training, untrained
 
 MODELS = frozenset({"writer", "embedder", "embedder_gpu"})
 """The models that a variant chooses, by role."""
-CHOSEN = MODELS | {"sees"}
+SHOWS = "shows"
+CHOSEN = MODELS | {"sees", SHOWS}
 """What a variant says beside its parameters."""
 OF_PAPERS = frozenset({"release", "rebuild"})
 """The provenance of a paper's own datasets."""
@@ -53,9 +54,45 @@ def supervision_of(card: MethodCard, variant: str) -> Supervision:
     return supervision
 
 
+class Shown(NamedTuple):
+    """The documents of a prompt, in this order."""
+
+    ranked: int
+    """Those that its question finds, at most; the best first."""
+    latest: int
+    """The latest ones after these, at most."""
+
+
+def shown_of(card: MethodCard, variant: str) -> Shown | None:
+    """What a variant says that its prompts show: `shows: {ranked: k, latest: window}` names its parameters for both.
+    None where they begin with what all questions of an interval share."""
+    chosen = card.variants[variant]
+    if (named := chosen.get(SHOWS)) is None:
+        return None
+    return Shown(*(chosen[named[kind]] if kind in named else 0 for kind in Shown._fields))
+
+
+def _check_shown(path: Path, card: MethodCard, variant: str) -> None:
+    chosen = card.variants[variant]
+    named, where = chosen.get(SHOWS, {"ranked": ""}), f"{path}: variants.{variant}.{SHOWS}"
+    expected = "`{ranked: PARAMETER}`, or `{ranked: PARAMETER, latest: PARAMETER}`"
+    if not isinstance(named, dict) or "ranked" not in named or not named.keys() <= set(Shown._fields):
+        raise UpkeepError(f"variant {variant!r}: what its prompts show", where=where, expected=expected, found=named)
+    for parameter in named.values() if SHOWS in chosen else ():
+        value = chosen.get(parameter) if isinstance(parameter, str) else None
+        if type(value) is not int or value < 1:
+            raise UpkeepError(
+                f"variant {variant!r}: {parameter!r} is no number of documents",
+                where=where,
+                expected="a parameter of the variant that is a whole number from 1 on",
+                found=value,
+            )
+
+
 def check_method(path: Path, card: MethodCard) -> None:
     """Refuse a program that is to do what only Python can, and names that stand for nothing."""
     for variant in card.variants:
+        _check_shown(path, card, variant)
         if (named := sees_of(card, variant)) not in get_args(Sees):
             raise UpkeepError(
                 f"variant {variant!r}: sees {named!r}", where=path, expected=f"one of {', '.join(get_args(Sees))}"

@@ -20,6 +20,7 @@ from upkeep.errors import UpkeepError
 from upkeep.execution import publish
 from upkeep.execution.collected import Collected
 from upkeep.execution.job import Runtime, SupervisedJob
+from upkeep.execution.order import order
 from upkeep.execution.rounds import BuiltDataset, Task, tasks
 from upkeep.execution.share import SharedEngines
 from upkeep.execution.trained_on import cutoff, members, members_of, require_apart, with_pairs
@@ -30,6 +31,8 @@ from upkeep.jobs import Cell
 from upkeep.method_cards import sees_of
 from upkeep.samples import asked, of_config, told
 
+Portion = tuple[str, int]
+"""What a container is asked: the questions for a member of a set of models, in a pass."""
 TOLD = 20
 """Answers that differ from those before, of a cell, which are named."""
 
@@ -90,24 +93,36 @@ class CellJob(SupervisedJob):
         answers, gold = corpus.answers(trials), corpus.gold(sees_of(self.card, self.job.variant))
         path = self.work / "predictions.jsonl"
         with self._engines() as shared, Collected(path, Prediction, answers, self.state.key) as results:
-            for member in dict.fromkeys(self.members or [""]):
-                mine = _Mine(results.done, self.members, member, trials) if self.members else results.done
-                again = self._again(member)
+            portions = self._portions()
+            for member in dict.fromkeys(member for member, _ in portions):
                 with self._models(shared, member):
-                    feed = partial(tasks, corpus, trials, mine, gold, self.card.streams, again=again)
-                    self._complete(results, mine, feed, retries)
-        compared = self._compared(path) if self.ask == "everything" else {}
-        draft = self._draft(cutoff=self.cutoff, sample=of_config(self.catalog.config), measured=compared)
+                    for portion in sorted({one for one in portions if one[0] == member}):
+                        mine = _Mine(results.done, portions, portion, trials)
+                        again = self._again(portions, portion)
+                        feed = partial(tasks, corpus, trials, mine, gold, self.card.streams, again=again)
+                        self._complete(results, mine, feed, retries)
+        measured = self._compared(path) if self.ask == "everything" else {}
+        if (passes := len({number for _, number in portions})) > 1:
+            measured["passes"] = float(passes)
+        draft = self._draft(cutoff=self.cutoff, sample=of_config(self.catalog.config), measured=measured)
         self.report.end("publishing")
         return publish.publish_cell(path, answers, draft, self.work / "staging", self.target, self._disk)
 
-    def _again(self, member: str) -> Container[int]:
+    def _portions(self) -> list[Portion]:
+        """Of each probe, what it is asked with: the member of a set of models, and the pass."""
+        numbers: Sequence[int] = [0] * len(self.corpus.probes)
+        # One pass where an engine has little to do, for a cell that was published is on record, or nothing may be
+        # asked; and where nothing on record counts, so that every pass would ask anew what arriving documents ask.
+        if self.ask == "unknown" and not (self.target / "manifest.json").exists():
+            numbers = order(self.catalog, self.job, self.corpus, self.description.trials).numbers
+        return list(zip(self.members or [""] * len(numbers), numbers, strict=True))
+
+    def _again(self, portions: Sequence[Portion], portion: Portion) -> Container[int]:
         """Places of the probes that a container is asked though they are done: what the method keeps of a question is
         made of all that it was asked."""
         if not self.card.per_question:
             return ()
-        places = range(len(self.corpus.probes))
-        return {place for place in places if self.members[place] == member} if self.members else places
+        return {place for place, one in enumerate(portions) if one == portion}
 
     def _accepted(self) -> int:
         """Whole lines that an earlier supervisor had accepted."""
@@ -163,16 +178,16 @@ class CellJob(SupervisedJob):
 
 
 class _Mine(Sequence[int]):
-    """Which records of a set's member need not be asked for: those that are there, and those of other members.
+    """Which records of a portion need not be asked for: those that are there, and those of other portions.
 
     Args:
         done: grows while the cell is answered.
-        members: of each probe.
+        portions: of each probe.
     """
 
-    def __init__(self, done: Sequence[int], members: Sequence[str], member: str, trials: int) -> None:
+    def __init__(self, done: Sequence[int], portions: Sequence[Portion], portion: Portion, trials: int) -> None:
         self._done = done
-        self._other = [other != member for other in members for _ in range(trials)]
+        self._other = [other != portion for other in portions for _ in range(trials)]
 
     def __len__(self) -> int:
         return len(self._other)

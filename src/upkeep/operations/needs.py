@@ -7,12 +7,10 @@ from typing import Literal
 
 from upkeep import needs
 from upkeep.catalog import Catalog
-from upkeep.contract import ModelSpec
 from upkeep.jobs import Cell, Training, untrained
 
 Of = Literal["cells", "trained"]
 """What a job is, as folders under the results name it: a cell, or a training."""
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def trainings(catalog: Catalog, cells: Iterable[Cell]) -> list[Training]:
@@ -24,8 +22,3 @@ def models_of(catalog: Catalog, cell: Cell) -> Iterator[str]:
     """The models whose weights or keys a cell needs, of a trained one those that it was trained from."""
     for model in needs.models_of(catalog, cell):
         yield untrained(model)
-
-
-def weight_bytes(spec: ModelSpec) -> float | None:
-    """Bytes of a model's weights in the card's dtype; None where the card does not say how many there are."""
-    return spec.parameters_b * 1e9 * BYTES[spec.dtype] if spec.parameters_b is not None else None

@@ -9,10 +9,11 @@ from pathlib import Path
 from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec
+from upkeep.execution.roofline import weight_bytes
 from upkeep.judges import judges_of
 from upkeep.layout import Layout
 from upkeep.operations.doctor.findings import Facts, Finding, missing, ok, warning
-from upkeep.operations.needs import models_of, weight_bytes
+from upkeep.operations.needs import models_of
 
 
 def models(catalog: Catalog, suite: str, facts: Facts) -> Iterator[Finding]:

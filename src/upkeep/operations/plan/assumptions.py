@@ -4,53 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Count, ModelSpec, Positive, Record, Seconds
+from upkeep.contract import ModelSpec
 from upkeep.errors import UpkeepError
+from upkeep.execution.roofline import Assumptions, read_assumptions
 from upkeep.operations.plan.counts.tally import Tally
 from upkeep.operations.plan.disk import CHARACTERS, LINE_BYTES
-from upkeep.yaml_files import read_yaml
-
-Share = Annotated[float, Meta(gt=0, le=1)]
-Above0 = Annotated[float, Meta(gt=0)]
-
-
-class Gpu(Record, frozen=True, kw_only=True):
-    """One kind of GPU."""
-
-    tflops: Above0
-    """Dense bfloat16 peak, in 10^12 operations a second."""
-    bandwidth_gb_s: Above0
-    """Of its memory, in 10^9 bytes a second."""
-    memory_gb: Above0
-    """In 10^9 bytes."""
-    source: str
-
-
-class Assumptions(Record, frozen=True, kw_only=True):
-    """`config/gpus.yaml`."""
-
-    default: str
-    gpus: dict[str, Gpu]
-    prefill_share: Share
-    decode_share: Share
-    memory_share: Share
-    """Of a GPU's memory that weights and key-value cache fill."""
-    start_s: Seconds
-    """Of an engine, beside reading the weights."""
-    load_gb_s: Above0
-    """At which weights are read."""
-    reply_tokens: Positive
-    thinking_tokens: Count
-    pair_tokens: Positive
-    """Of a question-answer pair with its prompt, where the dataset is not at hand."""
-    document_tokens: Positive
-    """Of a document that a teacher reads with a pair, where the dataset is not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +30,7 @@ def assume(catalog: Catalog, options: Options) -> Assumptions:
     Raises:
         UpkeepError: the file is wrong, or the GPU is not in it.
     """
-    assumptions = read_yaml(catalog.root / "config" / "gpus.yaml", Assumptions)
+    assumptions = read_assumptions(catalog)
     if options.gpu is not None and options.gpu not in assumptions.gpus:
         raise UpkeepError(
             f"unknown GPU {options.gpu!r}",

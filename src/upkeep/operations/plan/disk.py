@@ -7,13 +7,13 @@ from pathlib import Path
 
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
+from upkeep.execution.roofline import weight_bytes
 from upkeep.images.environments import packages_of
 from upkeep.images.records import ImageRecord
 from upkeep.integrity import read_sealed
 from upkeep.jobs import Cell, Job
 from upkeep.layout import Layout
 from upkeep.needs import models_of
-from upkeep.operations.needs import weight_bytes
 from upkeep.operations.plan.amounts import Disk
 from upkeep.operations.plan.counts.tally import Tally
 

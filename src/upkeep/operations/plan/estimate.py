@@ -11,17 +11,17 @@ import msgspec
 
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, Manifest, ModelSpec
+from upkeep.execution.roofline import Assumptions, gpu_hours, gpu_of, start_s
 from upkeep.identity import describe
 from upkeep.jobs import Cell, Job, Training
 from upkeep.machine.clock import now
 from upkeep.operations.plan.amounts import NONE, TOKENS, Amounts, JobPlan, Plan, sum_of
-from upkeep.operations.plan.assumptions import Assumptions, Options, assume, in_words
+from upkeep.operations.plan.assumptions import Options, assume, in_words
 from upkeep.operations.plan.counts.counting import tally
 from upkeep.operations.plan.counts.dataset import Say
 from upkeep.operations.plan.counts.tally import Tally, with_arrivals
 from upkeep.operations.plan.disk import on_disk
 from upkeep.operations.plan.judging import judgings
-from upkeep.operations.plan.roofline import gpu_hours, start_s
 from upkeep.operations.plan.taken import read_manifest, speeds, took
 from upkeep.operations.plan.trainings import Trainings
 from upkeep.serving.counting.records import Assumed
@@ -130,6 +130,7 @@ class Estimate:
         own = self.catalog.method(job.method).engine == "own"
         if own:  # it is loaded for this cell alone, and answers one after the other
             in_flight, start = 1, start_s(self.catalog.spec(job.model), 1, 1, self.assumptions)
+        start += self.assumptions.pass_s * (found.passes - 1)
         plan, unknown = self._amounts(job.model, found, in_flight, start, job.method if own else None)
         if found.unknown is not None:
             return JobPlan(
@@ -180,7 +181,7 @@ class Estimate:
             card, gpu = self.catalog.model_card(model), self._gpu_of(spec)
             passes = self.catalog.method(own).passes if own else 1
             worked = msgspec.structs.replace(found, computed=passes * found.computed, attended=passes * found.attended)
-            hours, why = gpu_hours(spec, card, worked, gpu, in_flight, start, self.assumptions)
+            hours, why = gpu_hours(spec, card, worked, found.together, gpu, in_flight, start, self.assumptions)
             plan = msgspec.structs.replace(plan, gpu_hours=hours)
             unknown += [f"GPU-hours: {why}"] * (hours is None)
         else:
@@ -215,8 +216,7 @@ class Estimate:
         )
 
     def _gpu_of(self, spec: ModelSpec) -> str:
-        named = spec.resources.gpu_type if spec.resources else None
-        return self.gpu or (named if named in self.assumptions.gpus else None) or self.assumptions.default
+        return gpu_of(spec, self.assumptions, self.gpu)
 
     def _said(self) -> list[str]:
         asking = [job for job in self.tallies if job.model != "none"]

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from upkeep.contract import ModelSpec
-from upkeep.operations.needs import BYTES
+from upkeep.execution.roofline import BYTES
 from upkeep.operations.plan.amounts import Memory
 
 ADAPTER = 4

@@ -16,11 +16,11 @@ from upkeep.cell.processes import processes_of, shares
 from upkeep.cell.prompts import Prompt
 from upkeep.contract import Count, ModelSpec, Pair, Positive, Probe
 from upkeep.errors import UpkeepError
+from upkeep.execution.roofline import Assumptions
 from upkeep.execution.trained_on import members
 from upkeep.jobs import Training
 from upkeep.method_cards import supervision_of
 from upkeep.operations.plan.amounts import Memory, TrainingPlan
-from upkeep.operations.plan.assumptions import Assumptions
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.distilling import cartridge, self_distillation
 from upkeep.operations.plan.training import lacking, memory, operations

@@ -54,7 +54,7 @@ def _count(job: CountJob, methods: Path) -> Counts:
     method = make_method(cell, methods, HashedWords() if cell.embedder_spec is not None else None, threads=1)
     tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
     engine = CountingEngine(
-        FormTokens(tokens, spec.tool_calls), spec, reuse(cell), job.assumed, CALLS_A_RECORD * max(1, records)
+        FormTokens(tokens, spec.tool_calls), spec, reuse(cell, job.held), job.assumed, CALLS_A_RECORD * max(1, records)
     )
     task = AnswerTask(cell, method, engine, output)
     with lockstep(engine) as loop:

@@ -25,6 +25,9 @@ class CountJob(Record, frozen=True, kw_only=True):
     rounds: str
     """File of rounds (JSON Lines)."""
     assumed: Assumed
+    held: bool | None = None
+    """Whether the prompt that a question had before is still kept when its next one comes; None where that follows from
+    the engine and the rounds alone."""
 
 
 class Line(Record, frozen=True, kw_only=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from upkeep.cell.tokens import Segment, TokenPrompt, shared_segments
@@ -63,6 +64,28 @@ class Latest:
         self.held = ()
 
 
+class Segments:
+    """The transformers engine where each question is asked by itself: whole segments of every earlier prompt."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+
+    def reused(self, prompt: TokenPrompt) -> int:
+        key, hits, counting = 0, 0, True
+        for segment in prompt.segments[:-1]:
+            key = hash((key, segment.tobytes()))
+            counting = counting and key in self._known
+            hits += len(segment) if counting else 0
+            self._known.add(key)
+        return hits
+
+    def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
+        pass
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
 class Same:
     """An engine of a method's own: the latest prompt up to its question, where all before that is the same."""
 
@@ -83,46 +106,97 @@ class Same:
 
 
 class Blocks:
-    """vLLM and endpoints: whole blocks of every earlier prompt and answer, for as long as the engine runs.
+    """vLLM and endpoints: whole blocks of earlier prompts and answers, the latest ones as far as there is room.
 
-    A block is known by the hash of all tokens up to its end, so a lookup takes time linear in the prompt.
+    A block is known by the hash of all tokens up to its end, so a lookup takes time linear in the prompt. Where there
+    is no more room, the block goes that was not asked for longest, of one prompt the last one first, as in vLLM.
+
+    Args:
+        size: tokens of a block.
+        room: tokens that are kept at most; None for all, for as long as the engine runs.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, room: int | None = None) -> None:
         self._bytes = size * array("i").itemsize
         self._size = size
-        self._known: set[int] = set()
+        self._room = None if room is None else room // size
+        self._known: dict[int, None] = {}
+        """From the one that was not asked for longest."""
 
     def reused(self, prompt: TokenPrompt) -> int:
-        hits, known, counting = 0, self._known, True
-        for key in self._keys(prompt, ()):
-            counting = counting and key in known
-            hits += counting
-            known.add(key)
+        keys = list(self._keys(prompt, ()))
+        hits = next((n for n, key in enumerate(keys) if key not in self._known), len(keys))
+        self._keep(keys)
         # The last token is always computed, for its logits are not kept.
         return min(hits, (prompt.length - 1) // self._size) * self._size
 
     def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
-        self._known.update(self._keys(prompt, ids))
+        self._keep(list(self._keys(prompt, ids)))
 
     def forget(self) -> None:
         self._known.clear()
 
+    def _keep(self, keys: Sequence[int]) -> None:
+        known, room = self._known, self._room
+        if room is None:
+            known.update(dict.fromkeys(keys))
+            return
+        for key in reversed(keys):
+            known.pop(key, None)
+            known[key] = None
+        for key in list(itertools.islice(known, max(0, len(known) - room))):
+            del known[key]
+
     def _keys(self, prompt: TokenPrompt, ids: Sequence[int]) -> Iterator[int]:
-        data = b"".join(segment.tobytes() for segment in prompt.segments) + array("i", ids).tobytes()
-        key = 0
-        for start in range(0, len(data) - self._bytes + 1, self._bytes):
-            key = hash((key, data[start : start + self._bytes]))
-            yield key
+        return block_keys([*prompt.segments, array("i", ids)], self._bytes)
 
 
-def reuse(cell: CellDescription) -> Reuse:
-    """What the engine that a cell names keeps."""
+def block_keys(segments: Sequence[Segment[int]], size: int) -> Iterator[int]:
+    """The key of each whole block of a prompt: prompts that begin alike have their first keys in common.
+
+    Args:
+        size: bytes of a block.
+    """
+    data = b"".join(segment.tobytes() for segment in segments)
+    key = 0
+    for start in range(0, len(data) - size + 1, size):
+        key = hash((key, data[start : start + size]))
+        yield key
+
+
+def computed(prompts: Iterable[TokenPrompt], kept: Reuse) -> int:
+    """Tokens that are computed of prompts that come one after the other."""
+    return sum(prompt.length - kept.reused(prompt) for prompt in prompts)
+
+
+def least(prompts: Sequence[TokenPrompt], size: int) -> int:
+    """Tokens that have to be computed of prompts in whatever order: each block that several begin with once.
+
+    It is what the prompts cost in the order of their blocks, each after the one that it has most in common with. That
+    order needs a cache with room for one prompt alone, so with whatever larger one nothing less can be reached.
+
+    Args:
+        size: tokens of a block.
+    """
+    length = size * array("i").itemsize
+    keys = [array("q", block_keys(prompt.segments, length)).tobytes() for prompt in prompts]
+    # Of two that end in the same block the shorter one first: the last token of a prompt is always computed.
+    order = sorted(range(len(prompts)), key=lambda place: (keys[place], prompts[place].length))
+    longest = max((prompt.length for prompt in prompts), default=0)
+    return computed((prompts[place] for place in order), Blocks(size, longest + size))
+
+
+def reuse(cell: CellDescription, held: bool | None = None) -> Reuse:
+    """What the engine that a cell names keeps.
+
+    Args:
+        held: whether it keeps what a question was asked before (`CountJob.held`).
+    """
     if not cell.engine.prefix_cache:
         return Nothing()
     match cell.engine.name:
         case "transformers":
-            return Latest()
+            return Segments() if held else Latest()
         case "own":
             return Same()
         case "vllm":

@@ -17,14 +17,15 @@ from upkeep.catalog import Catalog
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
+from upkeep.execution.order import order
 from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Runtime
 from upkeep.files import digest, hash_file, open_regular, write_atomically
 from upkeep.identity import IMAGE_CODE, describe
 from upkeep.integrity import read_record
-from upkeep.jobs import Job, untrained
+from upkeep.jobs import Cell, Job, untrained
 from upkeep.layout import Layout
-from upkeep.method_cards import sees_of, supervision_of
+from upkeep.method_cards import sees_of, shown_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
 from upkeep.operations.plan.counts.tally import Arrival, Tally
@@ -71,6 +72,9 @@ class _Wanted:
     tokens_per_byte: float | None
     """Used where there is none."""
     own_tokens: bool
+    held: bool | None
+    """`CountJob.held`."""
+    passes: int
 
 
 class _Counting:
@@ -111,10 +115,14 @@ class _Counting:
         assert spec is not None
         tokenizer, rate = self._tokenizer(job.model), None
         own = tokenizer is not None
+        held, passes = None, 1
+        if isinstance(job, Cell) and shown_of(card, job.variant) is not None and spec.endpoint is None:
+            found = order(catalog, job, dataset.corpus, told.trials)
+            held, passes = found.held, found.passes
         if spec.endpoint is not None:
             # What fits into its context is decided at this rate (`upkeep.cell.endpoint`).
             tokenizer, rate = None, spec.endpoint.tokens_per_byte
-        elif tokenizer is None or not dataset.sample(told.trials).whole:
+        elif tokenizer is None or not dataset.sample(told.trials, held).whole:
             tokenizer, rate = None, dataset.tokens_per_byte(tokenizer)
         key = {
             "task": told.task,
@@ -131,9 +139,10 @@ class _Counting:
             "template": [spec.template_options, spec.thinking_tags],
             "tokens": hash_file(tokenizer / "tokenizer.json") if tokenizer else rate,
             "assumed": msgspec.to_builtins(self.assumed),
+            "order": [held, passes],
             "code": tree(catalog, f"methods/{job.method}", *IMAGE_CODE, "src/upkeep/operations/plan/counts"),
         }
-        return _Wanted(digest(key), told, tokenizer, rate, own)
+        return _Wanted(digest(key), told, tokenizer, rate, own, held, passes)
 
     def _tokenizer(self, model: str) -> Path | None:
         """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
@@ -214,17 +223,17 @@ class _Counting:
 
     def _write(self, runtime: Runtime, jobs: list[_Wanted], folder: Path, output: Path, roles: dict[Path, str]) -> None:
         """Jobs and rounds as the container reads them."""
-        files: dict[tuple[str, int, str, str], str] = {}
+        files: dict[tuple[str, int, str, str, bool | None], str] = {}
         told = []
         for place, job in enumerate(jobs):
             cell, dataset = job.description, self._built(job.description.dataset)
             card = self.catalog.method(cell.method)
             # A sample is one of so many trials, and a variant says what it is given.
             given = sees_of(card, cell.variant), supervision_of(card, cell.variant)
-            which = (cell.dataset, cell.trials, *given)
+            which = (cell.dataset, cell.trials, *given, job.held)
             if which not in files:
                 files[which] = f"rounds-{len(files)}.jsonl"
-                rounds = dataset.rounds(card, cell.variant, dataset.sample(cell.trials))
+                rounds = dataset.rounds(card, cell.variant, dataset.sample(cell.trials, job.held))
                 (folder / files[which]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
             told.append(
                 CountJob(
@@ -237,6 +246,7 @@ class _Counting:
                     tokens_per_byte=job.tokens_per_byte,
                     rounds=f"{runtime.path_of('cell', folder)}/{files[which]}",
                     assumed=self.assumed,
+                    held=job.held,
                 )
             )
         (folder / "jobs.json").write_bytes(msgspec.json.encode(told))
@@ -246,14 +256,15 @@ class _Counting:
         cell, dataset = job.description, self._built(job.description.dataset)
         if counts.error is not None:
             return Tally(unknown=counts.error)
-        chosen = dataset.sample(cell.trials)
+        chosen = dataset.sample(cell.trials, job.held)
         failed = [line.error for line in counts.lines if line.error is not None]
         if failed and len(failed) == len(counts.lines):
             return Tally(unknown=f"every probe fails: {failed[0]}")
         tally = Tally(
             records=sum(len(interval.keys) for interval in chosen.intervals) * cell.trials,
             counted=sum(map(len, chosen.counted.values())) * cell.trials,
-            together=dataset.together(cell.trials, self.catalog.method(cell.method)),
+            together=dataset.together(cell.trials, self.catalog.method(cell.method), job.passes),
+            passes=job.passes,
             own_tokens=job.own_tokens,
             bytes_per_token=1 / dataset.tokens_per_byte(None),
             failed=len(failed) / max(1, len(counts.lines)),

@@ -83,12 +83,12 @@ class CountedDataset:
         return tokens / max(1, sum(len(text.encode()) for text in texts))
 
     @functools.cache  # noqa: B019
-    def sample(self, trials: int) -> Sample:
-        return sample(self.asked, trials)
+    def sample(self, trials: int, held: bool | None) -> Sample:
+        return sample(self.asked, trials, held)
 
-    def together(self, trials: int, card: MethodCard) -> float:
+    def together(self, trials: int, card: MethodCard, passes: int) -> float:
         steps = answering(self.corpus, min_streams=card.streams)
-        return len(self.corpus.probes) * trials / max(1, len(steps))
+        return len(self.corpus.probes) * trials / max(1, len(steps)) / passes
 
     def share(self, sample: Sample) -> float:
         """Of the documents that ever arrive, those of the sample's streams."""

@@ -56,8 +56,13 @@ class Sample:
         return {self.intervals[place].stream for place in self.counted}
 
 
-def sample(intervals: Sequence[Interval], trials: int) -> Sample:
-    """Choose what to count; see the module's text. Intervals are in order of stream, then position."""
+def sample(intervals: Sequence[Interval], trials: int, held: bool | None = None) -> Sample:
+    """Choose what to count; see the module's text. Intervals are in order of stream, then position.
+
+    Args:
+        held: of a cell whose prompts go by their questions, whether an engine keeps the one that a question had before:
+            then that comes before each probe that is counted, and else none does.
+    """
     every = {place: interval.keys for place, interval in enumerate(intervals)}
     if sum(len(keys) for keys in every.values()) * trials <= WHOLE:
         return Sample(intervals, every, frozenset(key for keys in every.values() for key in keys))
@@ -75,9 +80,17 @@ def sample(intervals: Sequence[Interval], trials: int) -> Sample:
             first, *others = intervals[places[n]].keys
             counted[places[n]] = (first, *_spread(others, OTHERS))
             if n > 0:
-                before.append(intervals[places[n - 1]].keys[-1])
+                before += _before(intervals[places[n - 1]].keys, counted[places[n]], held)
     asked = itertools.chain(before, *counted.values())
     return Sample(intervals, dict(sorted(counted.items())), frozenset(asked))
+
+
+def _before(earlier: Sequence[str], counted: Sequence[str], held: bool | None) -> list[str]:
+    """What is sent of the interval before, so that the engine has kept what it will have kept."""
+    if held is None:
+        return [earlier[-1]]
+    questions = {key.rpartition("@")[0] for key in counted} if held else set()
+    return [key for key in earlier if key.rpartition("@")[0] in questions]
 
 
 def _spread(items: Sequence[Any], n: int) -> list[Any]:

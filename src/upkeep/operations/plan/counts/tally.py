@@ -6,25 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from upkeep.contract import Count, Record
+from upkeep.contract import Count
+from upkeep.execution.roofline import Work
 from upkeep.jobs import Job
-
-
-class Work(Record, frozen=True, kw_only=True):
-    """What is asked of a model."""
-
-    requests: float = 0.0
-    prompt: float = 0.0
-    """Prompt tokens sent."""
-    computed: float = 0.0
-    """Of these not in the engine's prefix cache."""
-    output: float = 0.0
-    """Tokens generated."""
-    attended: float = 0.0
-    """Pairs of a computed prompt token and a token that it attends to."""
-    read: float = 0.0
-    """Context tokens whose keys and values are read, summed over the generated tokens."""
-
 
 FIELDS = Work.__struct_fields__
 """What is summed."""
@@ -47,6 +31,8 @@ class Tally(Work, frozen=True, kw_only=True):
     """How many of them were counted; the others are inferred."""
     together: float = 0.0
     """Records of a round on average: what an engine can work on at a time."""
+    passes: Count = 1
+    """How often its container is fed all documents."""
     own_tokens: bool = False
     """Whether the model's own tokenizer is at hand."""
     bytes_per_token: float = 0.0

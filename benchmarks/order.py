@@ -1,0 +1,129 @@
+"""Prompt tokens that retrieval computes, by the order in which it is asked: `python benchmarks/order.py`.
+
+The cells' own methods answer a whole stream of `oaks_babi_stream`, with an engine in the model's place that computes
+nothing (`upkeep.serving.counting`). Of the prompts that they make, what an engine computes whose cache keeps as much as
+some questions take: asked interval by interval; a group of questions through the whole stream, then the next group; and
+the least that any order could reach, were nothing to arrive. A cell that retrieves by vectors takes its embedder, query
+by query. Tokens are bytes, at the rate of the dataset's tokenizer. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+from shared import copy
+
+from upkeep.building.build import build_dataset
+from upkeep.catalog import Catalog
+from upkeep.cell.loading import make_method
+from upkeep.cell.lockstep import lockstep
+from upkeep.cell.runner import AnswerTask
+from upkeep.cell.tokens import TokenPrompt
+from upkeep.contract import Round
+from upkeep.execution.rounds import BuiltDataset, answering
+from upkeep.identity import describe
+from upkeep.inputs import dataset
+from upkeep.jobs import Cell
+from upkeep.layout import Layout
+from upkeep.operations.plan.counts.dataset import CountedDataset
+from upkeep.serving.counting.byte_tokens import ByteTokens
+from upkeep.serving.counting.engine import CountingEngine
+from upkeep.serving.counting.forms import FormTokens
+from upkeep.serving.counting.records import Assumed
+from upkeep.serving.counting.reuse import BLOCK, Blocks, Nothing, computed, least
+from upkeep.serving.embedding import load_embedder
+
+DATASET, MODEL = "oaks_babi_stream", "tiny-vllm"
+
+
+class Noted(Nothing):
+    """Reuses nothing, and notes the prompts in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.prompts: list[TokenPrompt] = []
+
+    def reused(self, prompt: TokenPrompt) -> int:
+        self.prompts.append(prompt)
+        return 0
+
+
+def prompts(catalog: Catalog, cell: Cell, corpus: BuiltDataset, rate: float) -> list[TokenPrompt]:
+    """What a cell asks, a prompt a probe, in the order of the probes."""
+    told = describe(catalog, cell, dataset(catalog, cell.dataset).chunk_tokens)
+    assert told.model_spec is not None
+    noted = Noted()
+    tokens = FormTokens(ByteTokens(rate), None)
+    engine = CountingEngine(tokens, told.model_spec, noted, Assumed(reply=1, thinking=0), len(corpus.probes))
+    embedder = load_embedder(told.embedder_spec, None) if told.embedder_spec is not None else None
+    method = make_method(told, catalog.root / "methods", embedder, threads=1)
+    with tempfile.TemporaryDirectory() as output, lockstep(engine) as loop:
+        task = AnswerTask(msgspec.structs.replace(told, output=output), method, engine, Path(output))
+        for step in answering(corpus):
+            documents = [corpus.documents[place] for place in step.documents]
+            loop.run(task.round(Round(documents=documents, probes=[corpus.probes[place] for place in step.probes])))
+        loop.run(method.close())
+    assert len(noted.prompts) == len(corpus.probes), "each probe takes one prompt"
+    return noted.prompts
+
+
+def by_question(corpus: BuiltDataset, group: int) -> Iterator[int]:
+    """The places of the probes, a group of questions through the whole stream after the other; in a group are such as
+    are worded alike, for they find alike."""
+    texts = {probe.question_id: probe.question for probe in corpus.probes}
+    groups = {id: n // group for n, id in enumerate(sorted(texts, key=lambda id: (texts[id], id)))}
+    return iter(sorted(range(len(corpus.probes)), key=lambda place: (groups[corpus.probes[place].question_id], place)))
+
+
+def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:
+    """What is computed in each order, with a cache that holds so many questions."""
+    room = held * (max(prompt.length for prompt in asked) + BLOCK)
+    yield "by interval", computed(asked, Blocks(BLOCK, room))
+    yield (
+        f"by question, {held} at a time",
+        computed((asked[place] for place in by_question(corpus, held)), Blocks(BLOCK, room)),
+    )
+    yield "the least", least(asked, BLOCK)
+
+
+def stream(root: Path, intervals: int, questions: int) -> Catalog:
+    """A repository with the dataset in it, of this size."""
+    copy(root)
+    card = root / "datasets/oaks_babi/dataset.yaml"
+    family = yaml.safe_load(card.read_text())
+    family["variants"]["stream"]["options"] |= {"chunks": intervals, "questions": questions}
+    card.write_text(yaml.safe_dump(family))
+    catalog = Catalog(root)
+    build_dataset(catalog, DATASET, Layout(catalog.results).dataset(DATASET))
+    return catalog
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--intervals", type=int, default=65)
+    parser.add_argument("--questions", type=int, default=102)
+    parser.add_argument("--held", type=int, default=10, help="questions that the cache holds")
+    parser.add_argument("--methods", nargs="+", default=["rag_bm25/k5", "rag_bm25/k30"])
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = stream(Path(folder), arguments.intervals, arguments.questions)
+        counted = CountedDataset(catalog, DATASET, None)
+        corpus = counted.corpus
+        print("| method | order | probes | prompt tokens | computed | of the first | of the least |")
+        print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+        for name in arguments.methods:
+            asked = prompts(catalog, Cell(DATASET, *name.split("/"), MODEL), corpus, counted.tokens_per_byte(None))
+            found = dict(rows(asked, corpus, arguments.held))
+            present, *_, floor = found.values()
+            sent = f"{len(asked):,} | {sum(prompt.length for prompt in asked):,}"
+            for order, tokens in found.items():
+                shares = f"{tokens / present:.3f} | {tokens / floor:.3f}"
+                print(f"| `{name}` | {order} | {sent} | {tokens:,} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
