@@ -18,7 +18,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Course
 from upkeep.errors import UpkeepError
 from upkeep.execution.supervise import run_cell, traces
-from upkeep.integrity import Damaged
+from upkeep.integrity import Damaged, Missing
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 
@@ -134,6 +134,22 @@ def test_an_adapter_is_published_and_found_on_what_it_was_trained_on(with_model:
     (layout.trained(job) / "model/adapter_model.safetensors").write_text("x")
     with pytest.raises(Damaged):
         weights.find(with_model, "m+trainer.a+trainer.a", "toy")
+
+
+def test_a_base_that_is_missing_or_another_than_was_taken_in_is_refused_before_anything_starts(
+    with_model: Catalog,
+) -> None:
+    job, runtime = Training("toy", "trainer", "a", "m"), training(TRAINED_FILES)
+    over = Training("toy", "trainer", "a", "m+trainer.a")
+    with pytest.raises(Missing, match="the trained model is not there"):
+        run_cell(with_model, over, runtime=runtime)
+    (with_model.root / "weights/config.json").write_text("[]")
+    with pytest.raises(Damaged, match="not the file that was written"):
+        run_cell(Catalog(with_model.root), job, runtime=runtime)
+    Layout(with_model.results).weights_record("m").unlink()
+    with pytest.raises(Missing, match="no weights of the model 'm'"):
+        run_cell(Catalog(with_model.root), job, runtime=runtime)
+    assert runtime.starts == 0
 
 
 def test_a_set_is_answered_member_by_member(with_model: Catalog) -> None:
