@@ -14,6 +14,7 @@ from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.cell.adapters import merge
 from upkeep.execution.fetch import fetch
+from upkeep.execution.share import SharedEngine, Wanted
 from upkeep.execution.supervise import run_cell
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
@@ -123,3 +124,24 @@ def test_each_probe_is_answered_by_the_member_of_its_own_slice(catalog: Catalog)
         assert reply == alone[own][question]
         assert reply != alone[other][question], "the two say something else, so it is seen who was asked"
         assert TAUGHT[own] & set(reply.split()), "of what it was taught"
+
+
+@pytest.mark.vllm
+def test_one_vllm_serves_all_members_and_each_probe_is_answered_by_its_own(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Cell("houses", "closed_book", "default", SET.replace("pico", "pico-vllm"))
+    fetch(catalog, "pico-vllm")
+    for training in catalog.trainings_of(served):
+        run_cell(catalog, training)
+    started: list[Wanted] = []
+    start = SharedEngine._start
+
+    def counted(engine: SharedEngine, wanted: Wanted) -> None:
+        started.append(wanted)
+        start(engine, wanted)
+
+    monkeypatch.setattr(SharedEngine, "_start", counted)
+    asked = replies(catalog, served.model)
+    assert len(started) == 1 and len(started[0].members) == 2
+    assert asked == replies(catalog, SET), "which the transformers engine answers, member by member"

@@ -53,6 +53,8 @@ ENGINE_CODE = (
 """What lies between a request and a language model's reply, and what an engine of a method's own may use of it."""
 ADAPTER_CODE = ("cell/adapters.py",)
 """What besides lies there for a model with adapters."""
+SET_CODE = ("serving/several.py",)
+"""What besides lies there for a member of a set that shares its engine with the others."""
 EMBEDDER_CODE = ("cell/embedder.py", "serving/embedder.py", "serving/embedding.py")
 """What lies between a text and its vector."""
 TRAINING_CODE = (

@@ -27,7 +27,7 @@ from upkeep.execution.detection import detect
 from upkeep.execution.handle import Handle
 from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Prepared
-from upkeep.execution.share import SharedEngines, Wanted, adapters_in, inputs_of
+from upkeep.execution.share import SharedEngines, Wanted, adapters_in, inputs_of, with_its_set
 from upkeep.execution.status import Reporter
 from upkeep.execution.watch import Failed, Limits, Watch
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
@@ -206,6 +206,8 @@ class SupervisedJob(ABC):
         spec = catalog.spec(model)
         told = msgspec.structs.replace(self.description, model=model, model_spec=spec, engine=settings)
         wanted = Wanted(told, found.path, image, needs, spec.gpus, module, found.adapters)
+        if role == "reader" and member and settings.name == "vllm" and found.adapters:
+            wanted = with_its_set(catalog, wanted, job.dataset, member)
         parts = served_parts(catalog, job, role, model, member if role == "reader" else "")
         release = self.kind == "trained"  # what is trained afterwards wants the room
         return ToEngine(catalog, job, role, model, wanted, parts, self.ask, shared.of(role), release)

@@ -11,12 +11,14 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from upkeep import weights
+from upkeep.catalog import Catalog
 from upkeep.contract import CellDescription, Resources, Role
 from upkeep.errors import UpkeepError
 from upkeep.execution.handle import Handle
@@ -27,8 +29,9 @@ from upkeep.gateway.upstream import SOCKET
 from upkeep.gateway.watched import Patience
 from upkeep.machine.scratch import Scratch, place_for_socket
 
-ADAPTER = "adapter"
-"""What the folders of adapters are among a container's inputs, before their numbers."""
+ADAPTER, MEMBER = "adapter", "member"
+"""What the folders of adapters are among a container's inputs, before their numbers: of those that lie on one another,
+and of those of which an engine answers with one or another."""
 POLL_S = 0.02
 LOSS_S = 5.0
 """How long an engine whose cell has failed may take to end, if it is to be blamed."""
@@ -79,13 +82,38 @@ class Wanted:
     """What serves it."""
     adapters: tuple[Path, ...] = ()
     """On the weights, in the order in which they were trained."""
+    members: tuple[Path, ...] = ()
+    """Adapters on these, of which the engine has them all and answers a cell with one; none for an engine without."""
+    member: int = 0
+    """Which of them is the cell's."""
+
+    @property
+    def place(self) -> Path:
+        """Where its socket lies in the engine's folder."""
+        return Path(str(self.member), SOCKET) if self.members else Path(SOCKET)
 
     def same_engine(self, other: Wanted) -> bool:
         """Whether one engine serves both."""
         mine, yours = self.description, other.description
-        ours = (self.image, self.module, self.weights, self.adapters)
-        theirs = (other.image, other.module, other.weights, other.adapters)
+        ours = (self.image, self.module, self.weights, self.adapters, self.members)
+        theirs = (other.image, other.module, other.weights, other.adapters, other.members)
         return (mine.engine, mine.model_spec, *ours) == (yours.engine, yours.model_spec, *theirs)
+
+
+def with_its_set(catalog: Catalog, alone: Wanted, dataset: str, member: str) -> Wanted:
+    """In place of the engine of a set's member, an adapter, the one of all its members where they lie on the same."""
+    model = alone.description.model
+    names = weights.members(catalog, model, dataset)
+    found = [weights.find(catalog, model, dataset, name)[1].adapters for name in names]
+    if any(adapters[:-1] != alone.adapters[:-1] for adapters in found):
+        return alone  # each was trained on a member of another set
+    return replace(
+        alone,
+        module="upkeep.serving.several",
+        adapters=alone.adapters[:-1],
+        members=tuple(adapters[-1] for adapters in found),
+        member=names.index(member),
+    )
 
 
 class SharedEngines:
@@ -133,7 +161,7 @@ class SharedEngine:
         self._handle: Handle | None = None
         self.prepared: Prepared | None = None
         """What it runs in, or ran in before it ended."""
-        self._made = Scratch(place_for_socket(f"99/{SOCKET}"))
+        self._made = Scratch(place_for_socket(f"99/9999/{SOCKET}"))
         self._scratch = self._made.path
         self._scratch.chmod(0o755)
         self._starts = 0
@@ -170,7 +198,7 @@ class SharedEngine:
             self._stop()
             self._start(wanted)
         self._await(wanted, given_up)
-        return self._output
+        return (self._output / wanted.place).parent
 
     def release(self) -> None:
         """End the engine, which nobody asks for some time: what it holds of the machine is free then."""
@@ -209,6 +237,7 @@ class SharedEngine:
         cell = self._scratch / f"cell-{self._starts}"
         cell.mkdir(mode=0o755)
         given = inputs_of(wanted.weights, wanted.adapters)
+        members = {f"{MEMBER}{number}": path for number, path in enumerate(wanted.members)}
         paths = {name: self._runtime.path_of(name, path) for name, path in given.items()}
         description = msgspec.structs.replace(
             wanted.description,
@@ -224,12 +253,17 @@ class SharedEngine:
             self.prepared,
             Launch(
                 name=self.name,
-                inputs={"cell": cell} | given,
+                inputs={"cell": cell} | given | members,
                 output=self._output,
                 log=self.log,
                 resources=wanted.resources,
                 gpus=wanted.gpus,
-                arguments=("-m", wanted.module, f"{self._runtime.path_of('cell', cell)}/cell.json"),
+                arguments=(
+                    "-m",
+                    wanted.module,
+                    f"{self._runtime.path_of('cell', cell)}/cell.json",
+                    *(self._runtime.path_of(name, path) for name, path in members.items()),
+                ),
             ),
         )
 
@@ -237,7 +271,7 @@ class SharedEngine:
         """Wait until the socket is there, which is when the model is loaded."""
         assert self._handle is not None
         deadline = time.monotonic() + self._limits.stall_s
-        while not os.path.lexists(self._output / SOCKET):
+        while not os.path.lexists(self._output / wanted.place):
             if (status := self._handle.poll()) is not None:
                 self._handle.wait()
                 reason = self._runtime.explain(status, wanted.resources, self._handle.starved)

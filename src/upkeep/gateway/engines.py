@@ -8,7 +8,7 @@ from upkeep import weights
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, ModelSpec, Resources, Role
 from upkeep.fields import MODEL, hashed, part, plain
-from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, engine_settings
+from upkeep.identity import ADAPTER_CODE, EMBEDDER_CODE, ENGINE_CODE, SET_CODE, engine_settings
 from upkeep.images.environments import requirement_locks
 from upkeep.images.locks import read_lock
 from upkeep.jobs import Cell, Job
@@ -33,7 +33,8 @@ def engine_parts(
     """
     spec, found = weights.find(catalog, model, dataset, member)
     told = _read_by(spec, "sampling")
-    code = ENGINE_CODE if not found.adapters else (*ENGINE_CODE, *ADAPTER_CODE)
+    shared = found.adapters and member and settings.name == "vllm"
+    code = (*ENGINE_CODE, *(ADAPTER_CODE if found.adapters else ()), *(SET_CODE if shared else ()))
     fixed = hashed(settings)
     engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}
     if not spec.gpus:
