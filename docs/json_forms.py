@@ -49,7 +49,7 @@ SUITES: dict[str, Any] = {
     "doctor": Report,
     "list WHAT": list[Listed],
     "prune": Pruning,
-    "dataset describe NAME": Described,
+    "dataset describe NAME, dataset build NAME": Described,
     "dataset diff A B": dataset_diff.Difference,
     "dataset baselines": list[Baselines],
 }

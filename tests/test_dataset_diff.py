@@ -159,7 +159,7 @@ def test_one_dataset_alone_and_options_of_other_commands_are_refused() -> None:
     with pytest.raises(UpkeepError, match="which two"):
         command("diff", "oaks_babi_mini")
     with pytest.raises(UpkeepError, match="takes no --json"):
-        command("build", "oaks_babi_mini", "--json")
+        command("record", "oaks_babi_mini", "--json")
 
 
 def test_a_hostile_text_does_nothing_to_the_terminal(tmp_path: Path) -> None:

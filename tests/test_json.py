@@ -14,6 +14,7 @@ import pytest
 
 from conftest import ROOT
 from suite_fakes import BEGUN, GUIDED, PLAIN, called, make
+from upkeep.cli import _parser
 from upkeep.exit_status import DIFFER
 
 SPEC = importlib.util.spec_from_file_location("json_forms", ROOT / "docs" / "json_forms.py")
@@ -21,6 +22,7 @@ assert SPEC is not None and SPEC.loader is not None
 json_forms = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(json_forms)
 
+DATASET = "dataset describe NAME, dataset build NAME"
 PRINTED = {
     f"show {PLAIN}": "show CELL",
     f"show {PLAIN} --wrong": "show CELL",
@@ -48,7 +50,7 @@ PRINTED = {
     f"diff {PLAIN} {GUIDED}": "diff A B",
     "prune cells samples": "prune",
     "plan": "plan --json -",
-    "dataset describe toy": "dataset describe NAME",
+    "dataset describe toy": DATASET,
     "dataset diff toy toy": "dataset diff A B",
     "dataset baselines toy": "dataset baselines",
 }
@@ -101,8 +103,6 @@ def test_a_page_has_the_forms_as_the_commands_have_them(page: Path) -> None:
 
 
 def test_every_command_that_takes_json_has_its_form_on_the_page_and_is_tried_here() -> None:
-    from upkeep.cli import _parser
-
     (commands,) = (one.choices for one in _parser(".")._actions if one.choices and "status" in one.choices)
     taking = {name for name, one in commands.items() if "--json" in one._option_string_actions}
     assert taking == {form.split()[0] for form in json_forms.FORMS}
@@ -130,6 +130,19 @@ def test_where_something_is_wrong_nothing_is_printed_and_the_error_is_told_as_el
     plain: list[str] = []
     if "--json" not in said and status == 1:
         assert called(root, *words.split(), out=plain) == (code, said)
+
+
+def test_a_dataset_that_is_built_is_told_as_it_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("UPKEEP_RESULTS", str(tmp_path))
+    told: list[Any] = []
+    for what in ("build", "describe"):
+        arguments = _parser(str(ROOT)).parse_args(["dataset", what, "evowiki_mini_sample", "--json"])
+        assert arguments.run(arguments) == 0
+        told.append(msgspec.json.decode(capsys.readouterr().out, type=json_forms.FORMS[DATASET]))
+    assert told[0] == told[1] and told[0].dataset == "evowiki_mini_sample"
+    assert (tmp_path / "datasets/evowiki_mini_sample/card.json").exists()
 
 
 def test_a_listing_says_what_its_lines_say(root: Path) -> None:

@@ -259,7 +259,7 @@ def _parser(root: str) -> argparse.ArgumentParser:
     )
     dataset.add_argument("other", nargs="?", help="`diff`: the newer of the two")
     dataset.add_argument("--rows", type=_count, metavar="N", help="`diff`: so many of each kind; default: 5")
-    dataset.add_argument("--json", action="store_true", help="`describe`, `diff`, `baselines`: for programs")
+    dataset.add_argument("--json", action="store_true", help="`build`, `describe`, `diff`, `baselines`: for programs")
     dataset.add_argument("--sample", type=_count, metavar="N", help="`audit`: so many probes; default: 50")
     dataset.add_argument("--seed", type=int, metavar="N", help="`audit`: of the drawing; default: 0")
     dataset.add_argument("--to", type=Path, metavar="FILE", help="`audit`: the page; default: results/audits/NAME.html")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OF = {
     "other": ("diff",),
     "rows": ("diff",),
-    "json": ("describe", "diff", "baselines"),
+    "json": ("build", "describe", "diff", "baselines"),
     "sample": ("audit",),
     "seed": ("audit",),
     "to": ("audit",),

@@ -34,7 +34,7 @@ class Share(Record, frozen=True, kw_only=True):
 
 
 class Described(Record, frozen=True, kw_only=True):
-    """What `./upkeep dataset describe NAME --json` prints of a built dataset."""
+    """What `./upkeep dataset describe NAME --json` prints of a built dataset, and `build` of the one it made."""
 
     dataset: str
     label: str
