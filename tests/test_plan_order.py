@@ -34,7 +34,8 @@ def test_before_each_counted_probe_comes_that_of_its_question_where_an_engine_ke
 
 @given(st.lists(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=2), min_size=1, max_size=4), max_size=8))
 def test_whole_segments_of_every_earlier_prompt_are_kept_and_never_the_last(prompts: list[list[list[int]]]) -> None:
-    engine, earlier = Segments(), list[list[array[int]]]()
+    engine = Segments()
+    earlier: list[list[array[int]]] = []
     for parts in prompts:
         segments = [array("i", part) for part in parts]
         most = max((shared_segments(one[:-1], segments[:-1]) for one in earlier), default=0)
