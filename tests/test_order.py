@@ -53,10 +53,14 @@ def one_pass(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = {"chunks": INTERVALS, "chunk_tokens": 100, "questions": QUESTIONS, "facts": 12}
     family["variants"]["stream"]["options"] |= small
     card.write_text(yaml.safe_dump(family | {"published": {}}))
-    card = root / "methods/memory_scaffold/method.yaml"
-    method = yaml.safe_load(card.read_text())
-    method["variants"]["both"] = {"budget": 32, "k": 2, "shows": {"ranked": "k"}}
-    card.write_text(yaml.safe_dump(method))
+    for name, variants in {
+        "rag_bm25": {"k3": {"k": 3, "shows": {"ranked": "k"}}},
+        "memory_scaffold": {"both": {"budget": 32, "k": 2, "shows": {"ranked": "k"}}},
+    }.items():
+        card = root / f"methods/{name}/method.yaml"
+        method = yaml.safe_load(card.read_text())
+        method["variants"] |= variants
+        card.write_text(yaml.safe_dump(method))
     found = assume(root, pass_s=1e9)
     build_dataset(found, DATASET, Layout(found.results).dataset(DATASET))
     fetch(found, "tiny")
