@@ -147,7 +147,7 @@ def rows(catalog: Catalog, dataset: CountedDataset, name: str, cells: Sequence[s
         told = describe(catalog, Cell(name, method, variant, "pico"), dataset.card.chunk_tokens)
         assert told.model_spec is not None
         spec = msgspec.structs.replace(told.model_spec, context_length=CONTEXT, tool_calls="hermes")
-        rounds = list(dataset.rounds(card, variant, dataset.sample(1)))
+        rounds = list(dataset.rounds(card, variant, dataset.sample(1, None)))
         found = []
         for scripted in (True, False):
             with tempfile.TemporaryDirectory() as scratch:

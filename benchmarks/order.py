@@ -25,6 +25,7 @@ from upkeep.cell.lockstep import lockstep
 from upkeep.cell.runner import AnswerTask
 from upkeep.cell.tokens import TokenPrompt
 from upkeep.contract import Round
+from upkeep.execution.order import by_wording
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import describe
 from upkeep.inputs import dataset
@@ -74,9 +75,9 @@ def prompts(catalog: Catalog, cell: Cell, corpus: BuiltDataset, rate: float) -> 
 def by_question(corpus: BuiltDataset, group: int) -> Iterator[int]:
     """The places of the probes, a group of questions through the whole stream after the other; in a group are such as
     are worded alike, for they find alike."""
-    texts = {probe.question_id: probe.question for probe in corpus.probes}
-    groups = {id: n // group for n, id in enumerate(sorted(texts, key=lambda id: (texts[id], id)))}
-    return iter(sorted(range(len(corpus.probes)), key=lambda place: (groups[corpus.probes[place].question_id], place)))
+    questions = by_wording(corpus)
+    numbers = [questions[probe.stream, probe.question_id] // group for probe in corpus.probes]
+    return iter(sorted(range(len(numbers)), key=lambda place: (numbers[place], place)))
 
 
 def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:

@@ -34,7 +34,7 @@ from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.file_locks import locked
 from upkeep.files import digest, remove, storing
 from upkeep.gateway.endpoints.terms import endpoint_version, require_endpoint
-from upkeep.gateway.engines import embedder_resources, served_parts
+from upkeep.gateway.engines import answers_for_its_set, embedder_resources, served_parts
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.identity import describe, engine_settings, identity, resources
 from upkeep.jobs import Job
@@ -206,7 +206,7 @@ class SupervisedJob(ABC):
         spec = catalog.spec(model)
         told = msgspec.structs.replace(self.description, model=model, model_spec=spec, engine=settings)
         wanted = Wanted(told, found.path, image, needs, spec.gpus, module, found.adapters)
-        if role == "reader" and member and settings.name == "vllm" and found.adapters:
+        if role == "reader" and answers_for_its_set(settings, found.adapters, member):
             wanted = with_its_set(catalog, wanted, job.dataset, member)
         parts = served_parts(catalog, job, role, model, member if role == "reader" else "")
         release = self.kind == "trained"  # what is trained afterwards wants the room

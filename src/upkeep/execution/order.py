@@ -129,7 +129,7 @@ def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> Or
     steps = answering(corpus, min_streams=card.streams)
     abreast = max(len({corpus.probes[place].stream for place in step.probes}) for step in steps)
     group = _held(spec, known, prompts) // abreast
-    questions = _by_wording(corpus)
+    questions = by_wording(corpus)
     most = max(Counter(stream for stream, _ in questions).values())
     if group >= most:
         return Order(one.numbers, held=True)
@@ -153,7 +153,7 @@ def _held(spec: ModelSpec, known: Figures, prompts: _Prompts) -> int:
     return 1 if spec.engine == "transformers" else int(FILLED * known.room / (known.kv * prompts.longest))
 
 
-def _by_wording(corpus: BuiltDataset) -> dict[tuple[str, str], int]:
+def by_wording(corpus: BuiltDataset) -> dict[tuple[str, str], int]:
     """The place of each question among those of its stream, next to those that are worded alike and find alike."""
     texts = {(probe.stream, probe.question_id): probe.question for probe in corpus.probes}
     seen: Counter[str] = Counter()

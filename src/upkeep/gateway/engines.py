@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from upkeep import weights
@@ -19,6 +21,11 @@ PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torc
 """What computes vectors."""
 
 
+def answers_for_its_set(settings: EngineSettings, adapters: Sequence[Path], member: str) -> bool:
+    """Whether an engine has the adapters of all members of a set, of which one is to answer: `serving.several`."""
+    return bool(adapters) and bool(member) and settings.name == "vllm"
+
+
 def engine_parts(
     catalog: Catalog, dataset: str, model: str, settings: EngineSettings, member: str = ""
 ) -> dict[str, str]:
@@ -33,8 +40,8 @@ def engine_parts(
     """
     spec, found = weights.find(catalog, model, dataset, member)
     told = _read_by(spec, "sampling")
-    shared = found.adapters and member and settings.name == "vllm"
-    code = (*ENGINE_CODE, *(ADAPTER_CODE if found.adapters else ()), *(SET_CODE if shared else ()))
+    shared = SET_CODE if answers_for_its_set(settings, found.adapters, member) else ()
+    code = (*ENGINE_CODE, *(ADAPTER_CODE if found.adapters else ()), *shared)
     fixed = hashed(settings)
     engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}
     if not spec.gpus:
