@@ -269,8 +269,10 @@ def copy_repository(folder: Path) -> Path:
     """A copy of what users edit (cards, methods, containers, library)."""
     copy = folder / "upkeep"
     copy.mkdir()
-    for name in ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules", "src"):
+    for name in ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    # With what is compiled of it, where that is there: each command would compile it anew.
+    shutil.copytree(ROOT / "src", copy / "src")
     shutil.copy(ROOT / "Snakefile", copy)
     return copy
 

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import CACHE, copy_repository, keep_one_figure
 
-ROOM_KB = (0, 4, 24, 120)
+ROOM_KB = (0, 24, 120)
 """What is free when a step begins."""
 
 SMALL = """

@@ -160,16 +160,19 @@ def test_the_manifest_says_what_ran(catalog: Catalog) -> None:
 
 
 @pytest.mark.vllm
-def test_vllm_answers_as_transformers_does_and_the_same_alone_as_in_a_batch(one: Catalog) -> None:
-    # vLLM takes most of a minute to start: once for a batch, once for its second cell alone.
+def test_vllm_answers_as_transformers_does_and_the_same_alone_as_in_a_batch(
+    one: Catalog, repository_in: Callable[[str], Catalog]
+) -> None:
+    # vLLM takes most of a minute to start: once for a batch, once for its second cell alone, as a process.
     first, on_vllm = cells = [Cell(BABI, method, "default", "tiny-vllm") for method in ("closed_book", "long_context")]
     together = run_batch(fresh(one), Batch("on_vllm", tuple(cells)))
     told = content(one, on_vllm)
     assert {m.environment.engine for m in together.values()} == {"vllm"}
     assert Layout(one.results).log("engines", "on_vllm").is_file()
     assert not Layout(one.results).log("engines", first).exists(), "none has an engine of its own"
-    alone = run_cell(one, on_vllm, ask="everything")
-    assert content(one, on_vllm) == told and alone.start != together[on_vllm].start
+    as_process = repository_in("process")
+    alone = run_cell(as_process, on_vllm, ask="everything")
+    assert content(as_process, on_vllm) == told and alone.start != together[on_vllm].start
     assert alone.usage == together[on_vllm].usage and alone.measured["new_replies"] > PROBES / 2
     assert alone.environment.engine == "vllm" and alone.measured["cached_prompt_tokens"] > 0
     on_transformers = Cell(BABI, "long_context", "default", "tiny")

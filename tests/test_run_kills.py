@@ -1,7 +1,7 @@
 """`upkeep run` whose processes are killed by SIGKILL, any one or all of them, goes on by the same command.
 
 The same bytes as of a run that nobody disturbed, nothing done twice, nothing left behind. UPKEEP_RUN_KILLS says how
-many moments are tried (two by default), UPKEEP_RUN_KILLS_RUNTIME where cells run.
+many moments are tried (one by default), UPKEEP_RUN_KILLS_RUNTIME where cells run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ cells:
   - {datasets: [oaks_novel_mini], methods: [closed_book, memory_scaffold/budget32], models: [pico]}
 """
 RUNTIME = os.environ.get("UPKEEP_RUN_KILLS_RUNTIME", "process")
-CYCLES = int(os.environ.get("UPKEEP_RUN_KILLS", "2"))
+CYCLES = int(os.environ.get("UPKEEP_RUN_KILLS", "1"))
 END_S = 60.0
 
 

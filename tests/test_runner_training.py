@@ -94,7 +94,7 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.vllm
-def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(
+def test_vllm_answers_the_same_when_it_goes_on_shares_prefixes_and_agrees_with_transformers(
     bench: Bench, tiny: Path, vllm_python: Path
 ) -> None:
     bench.method(CHAT)
@@ -106,7 +106,7 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(
     setup = model(tiny) | {"engine": EngineSettings(name="vllm", options={"kv_cache_gib": 0.25})}
     (bench.output / "cell.json").write_bytes(msgspec.json.encode(bench.cell(**setup)))
     runs: list[list[Prediction]] = []
-    for attempt in ("first", "second", "resumed"):
+    for attempt in ("whole", "resumed"):
         kept = bench.predictions()[::3] if attempt == "resumed" else []
         path.unlink()
         done = {p.probe_id for p in kept}
@@ -118,9 +118,8 @@ def test_vllm_is_deterministic_shares_prefixes_and_agrees_with_transformers(
             check=True,
         )
         runs.append([*kept, *bench.predictions()])
-    first, second, resumed = runs
-    assert unmeasured(first) == unmeasured(second) == unmeasured(resumed)
-    assert [p.measured.cached for p in first if p.measured] == [p.measured.cached for p in second if p.measured]
+    first, resumed = runs
+    assert unmeasured(first) == unmeasured(resumed)
     same = sum(reference[p.probe_id] == p.response for p in first)
     assert same >= 0.8 * len(first)
     prompt = sum(p.usage.prompt for p in first)

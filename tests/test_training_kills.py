@@ -18,7 +18,7 @@ from upkeep.execution.publish import MODEL_FILES
 from upkeep.serving.make_model import tiny_llama
 
 SRC, TESTS = Path(__file__).resolve().parents[1] / "src", Path(__file__).resolve().parent
-KILLS = 4
+KILLS = 3
 """Of each training at least; all of them keep and find their checkpoints by the same code."""
 STUCK = 40
 """Kills after which a training does not get on."""
