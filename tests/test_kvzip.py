@@ -158,14 +158,14 @@ class Striking:
         handle.kill()
 
 
-def test_a_killed_cell_goes_on_and_ends_with_the_same_bytes(catalog: Catalog) -> None:
+def test_a_killed_cell_goes_on_and_ends_with_the_same_bytes(process: Catalog) -> None:
     one = cell()
-    run_cell(catalog, one)
-    whole, runtime = content(catalog, one), Striking(catalog, one)
-    manifest = run_cell(catalog, one, force=True, runtime=runtime)
+    run_cell(process, one)
+    whole, runtime = content(process, one), Striking(process, one)
+    manifest = run_cell(process, one, force=True, runtime=runtime)
     assert [attempt.outcome for attempt in manifest.attempts] == ["failed", "complete"]
     assert 2 <= manifest.attempts[0].lines < ASKED
-    assert content(catalog, one) == whole
+    assert content(process, one) == whole
 
 
 def test_no_reply_is_on_record_so_a_stale_cell_is_left_to_a_run(process: Catalog) -> None:
