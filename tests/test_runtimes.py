@@ -16,7 +16,7 @@ from upkeep.contract import Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution import containers as in_containers
 from upkeep.execution import detection
-from upkeep.execution.containers import container_name, mount
+from upkeep.execution.containers import container_name, hidden_in, mount
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.images import oci
 from upkeep.images.docker import CommandLine
@@ -104,13 +104,20 @@ def test_a_containers_name_has_only_letters_that_engines_allow() -> None:
     assert len(container_name("x" * 999)) < 255
 
 
+@pytest.mark.parametrize("hidden", ["", "weights", "weights/model.safetensors"])
 def test_inputs_that_cells_could_not_read_are_refused_with_a_remedy(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
-    launch.inputs["cell"].chmod(0o700)
+    folder = launch.inputs["cell"]
+    (folder / "weights").mkdir(mode=0o755)
+    (folder / "weights/model.safetensors").write_bytes(b"")
+    (folder / "weights/model.safetensors").chmod(0o644)
+    (folder / "weights/link").symlink_to("/nowhere")
     runtime = containers()
     monkeypatch.setattr(runtime, "user", lambda: (65534, 65534))
-    with pytest.raises(UpkeepError, match="chmod -R o"):
+    assert hidden_in(folder) is None
+    (folder / hidden).chmod(0o600)
+    with pytest.raises(UpkeepError, match=rf"(?s){folder / hidden}: cells cannot.*chmod -R o\+rX {folder}\b"):
         runtime.start(Prepared(RECORD), launch)
 
 

@@ -52,6 +52,8 @@ def convert(assemble: object, folder: Path) -> None:
     # `named_parameters` has what two places share once: the output's weights are the input's.
     weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    # It is written for its owner alone, and containers that root starts run as nobody.
+    (folder / "model.safetensors").chmod(0o644)
 
 
 if __name__ == "__main__":

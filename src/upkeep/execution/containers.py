@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -110,14 +111,12 @@ class Containers(Runtime):
     def _start(self, prepared: Prepared, launch: Launch, arguments: Sequence[str]) -> Handle:
         uid, gid = self.user()
         for role, path in launch.inputs.items():
-            mode = path.stat().st_mode
-            wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
-            if uid == UNPRIVILEGED and mode & wanted != wanted:
+            if uid == UNPRIVILEGED and (hidden := hidden_in(path)) is not None:
                 raise UpkeepError(
                     f"cells cannot read the {role}: they run as an unprivileged user",
-                    where=path,
+                    where=hidden,
                     expected="readable by everyone",
-                    found=stat.filemode(mode),
+                    found=stat.filemode(hidden.stat().st_mode),
                     remedy=f"chmod -R o+rX {path}",
                     kind="machine",
                 )
@@ -143,6 +142,17 @@ class Containers(Runtime):
             scratch.close()
 
         return Handle(process, launch.log, stop)
+
+
+def hidden_in(path: Path) -> Path | None:
+    """The first of a path and what lies below it that not everyone may read, or enter; None where they may."""
+    for found in (path, *(sorted(path.rglob("*")) if path.is_dir() else ())):
+        with contextlib.suppress(FileNotFoundError):  # a link to nowhere is nobody's to read
+            mode = found.stat().st_mode
+            wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+            if mode & wanted != wanted:
+                return found
+    return None
 
 
 def container_name(name: str) -> str:
