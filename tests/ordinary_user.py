@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from conftest import CACHE, ROOT
+from conftest import CACHE, ROOT, SMALLER, make_smaller
 from upkeep.file_locks import exclusive
 from upkeep.files import hash_file
 
@@ -166,3 +166,14 @@ def _share_wheels(pool: Path) -> None:
         if not link.exists():
             link.unlink(missing_ok=True)
             link.symlink_to(wheel.parent.resolve())
+
+
+@pytest.fixture
+def smaller_user(ordinary_user: OrdinaryUser) -> Iterator[OrdinaryUser]:
+    """The same, with smaller datasets in the clone."""
+    cards = [ordinary_user.clone / "datasets" / family / "dataset.yaml" for family in SMALLER]
+    before = [card.read_text() for card in cards]
+    make_smaller(ordinary_user.clone)
+    yield ordinary_user
+    for card, text in zip(cards, before, strict=True):
+        card.write_text(text)

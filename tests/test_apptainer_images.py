@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from apptainer_programs import PRELUDE
-from conftest import CACHE, ROOT, copy_repository
+from conftest import CACHE, ROOT, copy_repository, make_smaller
 from container_launches import RECORD
-from ordinary_user import OrdinaryUser, ordinary_user
+from ordinary_user import OrdinaryUser, ordinary_user, smaller_user
 from test_door_cells import PROGRAM, bring
 from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
@@ -38,7 +38,7 @@ from upkeep.integrity import verify_folder
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
-__all__ = ["ordinary_user"]
+__all__ = ["ordinary_user", "smaller_user"]
 
 FILES = (Path("/cache/sif/base-0.sif"), Path("/cache/sif/null-base-0.sqsh"))
 
@@ -354,36 +354,37 @@ print("DIGESTS", *(manifest.environment.digest for manifest in run_batch(catalog
 @pytest.mark.apptainer
 @pytest.mark.docker
 def test_cells_answer_byte_for_byte_as_under_docker(
-    ordinary_user: OrdinaryUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    smaller_user: OrdinaryUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bring(Catalog(ordinary_user.clone), "brought", ["python", "program"], PROGRAM)
-    done = ordinary_user.run("python", "-c", RUN, *CELLS, env={"UPKEEP_RUNTIME": "apptainer"}, timeout=1800)
-    remove_tree(ordinary_user.clone / "methods/brought")
+    bring(Catalog(smaller_user.clone), "brought", ["python", "program"], PROGRAM)
+    done = smaller_user.run("python", "-c", RUN, *CELLS, env={"UPKEEP_RUNTIME": "apptainer"}, timeout=1800)
+    remove_tree(smaller_user.clone / "methods/brought")
     assert len(set(done.stdout.partition("DIGESTS ")[2].split())) == len(CELLS)
     monkeypatch.setenv("UPKEEP_RUNTIME", "docker")
     monkeypatch.setenv("UPKEEP_CACHE", str(CACHE))
-    docker = bring(Catalog(copy_repository(tmp_path)), "brought", ["python", "program"], PROGRAM)
+    make_smaller(root := copy_repository(tmp_path))
+    docker = bring(Catalog(root), "brought", ["python", "program"], PROGRAM)
     build_dataset(docker, "oaks_babi_mini", Layout(docker.results).dataset("oaks_babi_mini"))
     fetch(docker, "tiny")
     fetch(docker, "minilm")
     cells = [Cell(*name.split("/")) for name in CELLS]
     run_batch(docker, Batch("cells", tuple(cells)))
     for cell in cells:
-        theirs = Layout(ordinary_user.clone / "results").cell(cell) / "predictions.jsonl"
+        theirs = Layout(smaller_user.clone / "results").cell(cell) / "predictions.jsonl"
         assert theirs.read_bytes() == (Layout(docker.results).cell(cell) / "predictions.jsonl").read_bytes(), cell
 
 
 @pytest.mark.apptainer
 def test_an_engine_that_stands_still_is_named_and_ended_and_the_cell_goes_on_with_a_new_one(
-    ordinary_user: OrdinaryUser,
+    smaller_user: OrdinaryUser,
 ) -> None:
     cell = Cell("oaks_babi_mini", "long_context", "default", "tiny")
     code = RUN.replace("run_batch(catalog, batch)", "run_batch(catalog, batch, limits=Limits(engine_s=5.0))")
     code = "from upkeep.execution.watch import Limits\n" + code
-    told = Layout(ordinary_user.clone / "results").work("cells", cell) / "predictions.jsonl"
+    told = Layout(smaller_user.clone / "results").work("cells", cell) / "predictions.jsonl"
     command = ("python", "-c", code, str(cell))
     stopped: list[psutil.Process] = []
-    with ordinary_user.start(*command, env={"UPKEEP_RUNTIME": "apptainer"}, stdout=subprocess.DEVNULL) as host:
+    with smaller_user.start(*command, env={"UPKEEP_RUNTIME": "apptainer"}, stdout=subprocess.DEVNULL) as host:
         while host.poll() is None and not stopped:
             if told.exists() and told.read_bytes().count(b"\n") >= 20:
                 for process in psutil.Process(host.pid).children(recursive=True):  # others' tests have engines as well
@@ -394,6 +395,6 @@ def test_an_engine_that_stands_still_is_named_and_ended_and_the_cell_goes_on_wit
             time.sleep(0.005)
     assert stopped and host.returncode == 0
     assert not any(process.is_running() for process in stopped)
-    first, *_, last = verify_folder(Layout(ordinary_user.clone / "results").cell(cell)).attempts
+    first, *_, last = verify_folder(Layout(smaller_user.clone / "results").cell(cell)).attempts
     assert "the engine of 'tiny' hung: no reply and no sign of work for 5 s" in str(first.reason)
     assert last.outcome == "complete"
