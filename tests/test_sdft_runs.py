@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import CACHE, copy_repository
+from conftest import CACHE, copy_repository, make_smaller
+from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
+from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
 from upkeep.execution.supervise import run_cell
 from upkeep.jobs import Cell, Training
@@ -22,6 +24,7 @@ SHORT = {"epochs": 1, "batch": 8, "device_batch": 8, "completion_tokens": 8}
 @pytest.mark.parametrize(("variant", "model"), [("full", "tiny"), ("lora_tiny", "pico")])
 def test_what_it_makes_of_the_embedded_models_is_asked_as_any_other(tmp_path: Path, model: str, variant: str) -> None:
     root = copy_repository(tmp_path)
+    make_smaller(root)
     card, config = root / "methods/sdft/method.yaml", root / "config/config.yaml"
     method = yaml.safe_load(card.read_text())
     method["variants"]["short"] = method["variants"][variant] | SHORT
@@ -32,7 +35,7 @@ def test_what_it_makes_of_the_embedded_models_is_asked_as_any_other(tmp_path: Pa
     fetch(catalog, model)
     made = run_cell(catalog, Training(BABI, "sdft", "short", model))
     assert "model.safetensors" in {Path(name).name for name in made.files}
-    for asking in ("closed_book/default", "oracle/default", "rag_bm25/k1"):
-        name, variant_of = asking.split("/")
-        asked = run_cell(catalog, Cell(BABI, name, variant_of, f"{model}+sdft.short"))
+    asking = (("closed_book", "default"), ("oracle", "default"), ("rag_bm25", "k1"))
+    cells = tuple(Cell(BABI, method, variant, f"{model}+sdft.short") for method, variant in asking)
+    for asked in run_batch(catalog, Batch("asking", cells)).values():
         assert asked.probes > 0 and asked.failed == 0
