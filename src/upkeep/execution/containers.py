@@ -146,7 +146,8 @@ class Containers(Runtime):
 
 def hidden_in(path: Path) -> Path | None:
     """The first of a path and what lies below it that not everyone may read, or enter; None where they may."""
-    for found in (path, *(sorted(path.rglob("*")) if path.is_dir() else ())):
+    below = sorted(path.rglob("*")) if path.is_dir() else []
+    for found in (path, *below):
         with contextlib.suppress(FileNotFoundError):  # a link to nowhere is nobody's to read
             mode = found.stat().st_mode
             wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
