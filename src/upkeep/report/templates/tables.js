@@ -38,18 +38,8 @@ for (const table of document.querySelectorAll("table.sorts")) {
   const search = document.createElement("input"), label = document.createElement("label"), told = document.createElement("span");
   const all = body.rows.length, say = (shown) => { told.textContent = `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} rows`; };
   let rows = null; // with their words, when they are first looked for
-  // While rows are looked for, columns are as wide as all rows have them: to weigh them anew takes longer than to look.
-  const hold = (held) => {
-    const widths = held ? heads.map((head) => head.getBoundingClientRect().width) : [];
-    const whole = table.getBoundingClientRect().width;
-    heads.forEach((head, n) => { head.style.width = held ? `${widths[n]}px` : ""; });
-    table.style.width = held ? `${whole}px` : "";
-    table.classList.toggle("held", held);
-  };
   const filter = () => {
     rows = rows || [...body.rows].map((row) => [row, row.textContent.toLowerCase()]);
-    const some = search.value.trim() !== "";
-    if (some !== table.classList.contains("held")) hold(some);
     const words = search.value.trim().toLowerCase().split(/\s+/);
     let shown = 0;
     for (const [row, text] of rows) {
