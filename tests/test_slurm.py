@@ -88,7 +88,7 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
     methods = ["closed_book/default"]
     repository.write_suite((["null", "gold"], ["none"]), (methods, ["tiny", "tiny-gpu"]))
 
-    repository.user.run(*repository.command(), env=repository.environment, timeout=900)
+    repository.user.run(*repository.command(), env=repository.environment)
 
     manifests = repository.manifests()
     assert len(manifests) == 4
@@ -119,7 +119,7 @@ def test_suite_on_a_cluster_gives_the_bytes_of_a_local_run_and_says_where_it_ran
     jobs_before = {job.id for job in cluster.jobs()}
     runner = repository.folder / "src/upkeep/cell/runner.py"
     runner.write_text(runner.read_text() + "UNUSED = 1\n")
-    repository.user.run(*repository.command(), env=repository.environment, timeout=900)
+    repository.user.run(*repository.command(), env=repository.environment)
     after = repository.manifests()
     asking = [cell for cell in after if not cell.endswith("/none")]
     for cell, (identity, predictions) in before.items():
@@ -136,10 +136,10 @@ def test_suite_runs_with_accounting_and_an_account(ordinary_user: OrdinaryUser, 
         repository = Repository(ordinary_user, folder / "accounted", cluster, "apptainer")
         repository.write_suite((["null", "gold"], ["none"]), cells_per_job=10)
         repository.write_cluster(account="another")
-        refused = repository.user.run(*repository.command(), env=repository.environment, check=False, timeout=900)
+        refused = repository.user.run(*repository.command(), env=repository.environment, check=False)
         assert refused.returncode and "account another appears to be invalid" in refused.stderr
         repository.write_cluster(account=ACCOUNT)
-        repository.user.run(*repository.command(), env=repository.environment, timeout=900)
+        repository.user.run(*repository.command(), env=repository.environment)
         manifests = repository.manifests()
         assert len(manifests) == 2
         assert len({m["environment"]["job"]["id"] for m in manifests.values()}) == 1, "they share a job"
