@@ -6,7 +6,6 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,14 @@ import torch
 import yaml
 
 from conftest import ROOT
-from finetunings import SMALL, TINY, given, trained
-from method_fakes import PROMPTS, document, load
+from finetunings import TINY, given, trained
+from method_fakes import PROMPTS, load
+from shaped_models import DOCUMENTS, LORA, PAIRS, PARTS, PIECE, RECIPE, Base, base
 from trainings import catalog
 from upkeep.catalog import Catalog
 from upkeep.cell import Tools
 from upkeep.cell.processes import shares
-from upkeep.contract import Attention, ModelSpec, Pair, Widths
+from upkeep.contract import Attention, Widths
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 from upkeep.operations.needs import trainings
@@ -33,78 +33,7 @@ from upkeep.operations.plan.estimate import make_plan
 from upkeep.operations.plan.training import memory, operations
 from upkeep.operations.plan.trainings import Trainings
 
-__all__ = ["catalog"]
-
-PIECE = 64
-SIZES = {
-    "wide": {
-        "hidden": 128,
-        "layers": 4,
-        "heads": 4,
-        "kv_heads": 2,
-        "head_dim": 32,
-        "feed_forward": 384,
-        "vocabulary": 1024,
-    },
-    "deep": {
-        "hidden": 192,
-        "layers": 8,
-        "heads": 3,
-        "kv_heads": 3,
-        "head_dim": 64,
-        "feed_forward": 512,
-        "vocabulary": 512,
-    },
-    "wordy": {
-        "hidden": 320,
-        "layers": 3,
-        "heads": 5,
-        "kv_heads": 1,
-        "head_dim": 64,
-        "feed_forward": 640,
-        "vocabulary": 4096,
-    },
-}
-TEXT = " ".join(f"word{n} and the {n * 7}" for n in range(400))
-DOCUMENTS = [document(n, TEXT[n * 40 :][:1200]) for n in range(4)]
-RECIPE = SMALL | {
-    "piece_tokens": PIECE,
-    "checkpoint_minutes": 10,
-    "epochs": 1,
-    "learning_rate": 1e-4,
-    "batch": 8,
-    "device_batch": 4,
-}
-LORA = {"adapter": "lora", "lora_rank": 8, "lora_alpha": 8, "lora_dropout": 0.1}
-
-
-@dataclass
-class Base:
-    """A model with random weights, and its card."""
-
-    folder: Path
-    spec: ModelSpec
-
-
-@pytest.fixture(scope="module", params=SIZES)
-def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Base:
-    from safetensors import safe_open
-
-    from upkeep.serving.make_model import tiny_llama
-
-    size, folder = SIZES[request.param], tmp_path_factory.mktemp(request.param)
-    tiny_llama(folder, **size)
-    with safe_open(folder / "model.safetensors", "np") as file:
-        count = sum(file.get_tensor(name).size for name in list(file.keys()))
-    spec = msgspec.structs.replace(
-        TINY,
-        parameters_b=count / 1e9,
-        attention=Attention(
-            layers=size["layers"], heads=size["heads"], kv_heads=size["kv_heads"], head_size=size["head_dim"]
-        ),
-        widths=Widths(**{name: size[name] for name in ("layers", "hidden", "feed_forward", "vocabulary")}),
-    )
-    return Base(folder, spec)
+__all__ = ["base", "catalog"]
 
 
 def measured(train: Callable[[], object]) -> float:
@@ -166,11 +95,6 @@ def test_the_memory_that_is_planned_is_within_15_percent_of_what_is_measured(
     at_once, parts = shares(recipe["batch"], recipe["device_batch"])
     planned = memory(base.spec, recipe, at_once, parts, PIECE, checkpoints=checkpoints, on_gpus=False)
     assert planned.peak == pytest.approx(found, rel=0.15)
-
-
-PAIRS = [Pair(question=f"Who is number {n}?", answer=f"word{n}", document=one.id) for n, one in enumerate(DOCUMENTS)]
-PARTS = RECIPE | {"batch": 2, "device_batch": 1}
-"""Two steps over four pairs, each in two parts."""
 
 
 @pytest.mark.parametrize("kind", [{}, LORA], ids=["full", "lora"])
@@ -270,9 +194,9 @@ def papers() -> dict[Training, tuple[TrainingPlan | None, list[str]]]:
     found = {}
     for paper in ("imprintbench", "evowiki", "prelude"):
         for job in trainings(catalog, catalog.cells(catalog.suite(paper))):
-            plan, hours, unknown = plans.plan(job, "h100")
-            assert hours is None and unknown
-            found[job] = (plan, unknown)
+            plan = plans.plan(job, "h100")
+            assert plan.hours is None and plan.unknown
+            found[job] = (plan.training, [*plan.unknown])
     return found
 
 
@@ -294,9 +218,9 @@ def test_a_training_that_does_not_fit_says_so() -> None:
     catalog = Catalog(ROOT)
     plans = Trainings(catalog, assume(catalog, Options()), lambda _: None)
     plans._dataset = lambda name: None  # type: ignore[method-assign]
-    _, _, unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen3-32b"), "h100")
+    unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen3-32b"), "h100").unknown
     assert unknown[0].startswith("it does not fit: ") and "80 GB" in unknown[0]
-    _, _, unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen2.5-72b"), "h100")
+    unknown = plans.plan(Training("imprint_news", "cpt", "full", "qwen2.5-72b"), "h100").unknown
     assert unknown == ["memory and hours of training: models/qwen2.5-72b/model.yaml has no widths"]
 
 
@@ -325,7 +249,8 @@ def own(catalog: Catalog, recipe: dict[str, Any], code: str = OURS, **model: Any
 
 def planned(catalog: Catalog, chosen: str = "") -> tuple[TrainingPlan | None, float | None, list[str]]:
     plans = Trainings(catalog, assume(catalog, Options()), None)
-    return plans.plan(Training("toy", "trainer", "a", "m", chosen), "h100")
+    found = plans.plan(Training("toy", "trainer", "a", "m", chosen), "h100")
+    return found.training, found.hours, [*found.unknown]
 
 
 def test_a_users_own_fine_tuning_is_planned_on_the_gpus_of_one_node(catalog: Catalog) -> None:
@@ -333,16 +258,25 @@ def test_a_users_own_fine_tuning_is_planned_on_the_gpus_of_one_node(catalog: Cat
     assert plan is not None and plan.gpus == 2 and hours and not unknown
 
 
-def test_a_users_own_distillations_are_planned_by_what_they_read(catalog: Catalog) -> None:
-    unknown = ["hours of training: what trainer has the model say is not counted"]
+def test_a_users_own_distillations_are_planned_by_what_they_read_and_say(catalog: Catalog) -> None:
     long = planned(own(catalog, NEEDED))[0]
     shown, hours, said = planned(own(catalog, NEEDED | {"completion_tokens": 64}, SELF))
-    assert long is not None and shown is not None and (hours, said) == (None, unknown)
+    assert long is not None and shown is not None and hours and not said
     assert shown.memory.weights > long.memory.weights + 7e9, "a teacher on two GPUs"
     assert shown.longest > long.longest + 64, "which reads the document, too"
-    held, hours, said = planned(own(catalog, NEEDED | {"prefix": 1000, "studies": 1, "completion": 50}, PREFIX))
-    assert held is not None and (hours, said) == (None, unknown) and held.longest > 100
+    assert planned(own(catalog, NEEDED | {"completion_tokens": 128}, SELF))[1] > 1.5 * hours  # type: ignore[operator]
+    recipe = NEEDED | {"prefix": 1000, "studies": 1, "completion": 50, "piece": 100}
+    held, hours, said = planned(own(catalog, recipe, PREFIX))
+    assert held is not None and hours and not said and held.longest > 100
     assert (held.at_once, held.parts) == (2, 2)
+    assert planned(own(catalog, recipe | {"studies": 9}, PREFIX))[1] > hours  # type: ignore[operator]
+
+
+def test_what_takes_turns_on_its_gpus_holds_all_of_them(catalog: Catalog) -> None:
+    """Self-distillation is one process, of which each GPU has some layers; fine-tuning is one process a GPU."""
+    for code, more, each in ((OURS, {}, 1), (SELF, {"completion_tokens": 64}, 2)):
+        two, four = (planned(own(catalog, NEEDED | more, code, gpus=gpus))[1] for gpus in (2, 4))
+        assert two and four == pytest.approx(each * two, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Memory on GPUs of the two trainings that learn from what a model says, in the words of `training`.
+"""Memory and time on GPUs of the two trainings that learn from what a model says, in the words of `training`.
 
 **Self-distillation** (TRL's `SDFTTrainer`): B samples at once of a batch of N, whose student reads at most p tokens,
 whose teacher q, and which answers c. The teacher is a second copy of the weights (P s more), by LoRA the same ones
@@ -24,6 +24,12 @@ prefix. B samples of t tokens, of which r are the reply's:
     at the end  the prefix's own gradient, sample by sample: n D (B (s + 4) + 4), when the layers' are gone
 
 The teacher's pass over a piece comes before that, keeps nothing and takes less.
+
+Floating-point operations, beside those of saying what is learnt from, which is an engine's work (`roofline`):
+
+    self-distillation   2 P (q + c) of the teacher, and `training.operations` of p + c, for each answer of each epoch
+    a prefix            2 P n to begin with, 2 P (piece + t) of the teacher for each conversation, and for each of each
+                        epoch 4 P t + 12 layers a t (n + t / 2): weights are frozen, and all tokens attend to the prefix
 """
 
 from __future__ import annotations
@@ -32,8 +38,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from upkeep.contract import ModelSpec
+from upkeep.execution.roofline import Work
 from upkeep.operations.plan.amounts import Memory
-from upkeep.operations.plan.training import LOGITS, Dimensions, Learnt, dimensions, divided, learnt
+from upkeep.operations.plan.training import LOGITS, Dimensions, Learnt, dimensions, divided, learnt, operations, used
 
 VALUE = 4
 """Bytes of a logit, and of a number of a prefix."""
@@ -110,6 +117,76 @@ def cartridge(
     activations = max(at_once * (layers + logits), end)
     of = Learnt(d.total * d.s + numbers * VALUE, numbers, VALUE, numbers * VALUE, kept, 0)
     return divided(spec, of, float(activations), parts, devices=devices, on_gpus=on_gpus)
+
+
+def answering(answers: float, asked: float, said: float) -> Work:
+    """What it takes to say the answers that a student learns from.
+
+    Args:
+        answers: how many, in all epochs.
+        asked: tokens of the prompt of one.
+        said: tokens of one.
+    """
+    prompt, output = answers * asked, answers * said
+    return Work(
+        requests=answers,
+        prompt=prompt,
+        computed=prompt,
+        output=output,
+        attended=prompt * asked / 2,
+        read=output * (asked + said / 2),
+    )
+
+
+def distilled(
+    spec: ModelSpec, recipe: Mapping[str, Any], answers: float, asked: float, shown: float, said: float
+) -> float:
+    """Floating-point operations of what the teacher reads and the student learns.
+
+    Args:
+        shown: tokens of the teacher's prompt of one.
+        answers, asked, said: as `answering` has them.
+    """
+    return 2 * used(spec) * answers * (shown + said) + operations(spec, recipe, answers * (asked + said))
+
+
+def studying(pieces: float, piece: float, studies: int, pairs: float, asked: float, said: float) -> Work:
+    """What an engine is asked by a self-study: of each piece some questions, and a reply to each of them and of the
+    pairs over its piece. A prompt that asks begins with what kind of question it wants, those of the replies with the
+    piece, which is computed once.
+
+    Args:
+        pieces, pairs: how many.
+        piece: tokens of one.
+        studies: questions that the model asks about each piece.
+        asked: tokens of a question.
+        said: of a reply.
+    """
+    own = studies * pieces
+    replies = own + pairs
+    return Work(
+        requests=own + replies,
+        prompt=own * piece + replies * (piece + asked),
+        computed=own * piece + pieces * piece + replies * asked,
+        output=own * asked + replies * said,
+        attended=(own + pieces) * piece**2 / 2 + replies * asked * piece,
+        read=own * asked * (piece + asked / 2) + replies * said * (piece + asked + said / 2),
+    )
+
+
+def studied(
+    spec: ModelSpec, epochs: float, conversations: float, piece: float, asked: float, said: float, prefix: int
+) -> float:
+    """Floating-point operations of what the teacher reads and the prefix learns.
+
+    Args:
+        prefix: its tokens.
+        piece, asked, said: as `studying` has them.
+    """
+    d, longest = dimensions(spec), asked + said
+    teacher = 2 * used(spec) * (piece + longest)
+    attending = 12 * d.layers * d.a * longest * (prefix + longest / 2)
+    return 2 * used(spec) * prefix + conversations * (teacher + epochs * (4 * used(spec) * longest + attending))
 
 
 def _passing(d: Dimensions) -> float:

@@ -23,7 +23,7 @@ from upkeep.operations.plan.counts.tally import Tally, with_arrivals
 from upkeep.operations.plan.disk import on_disk
 from upkeep.operations.plan.judging import judgings
 from upkeep.operations.plan.taken import read_manifest, speeds, took
-from upkeep.operations.plan.trainings import Trainings
+from upkeep.operations.plan.trainings import Planned, Trainings
 from upkeep.serving.counting.records import Assumed
 
 Kind = Literal["cell", "training"]
@@ -195,24 +195,33 @@ class Estimate:
 
     def _training(self, job: Training, actual: Amounts | None) -> JobPlan:
         """How long a training takes: on a CPU that is known from an earlier one alone."""
-        spec = self.catalog.spec(job.model)
+        spec, planned = self.catalog.spec(job.model), Planned()
         (which,) = _spent(spec)
-        hours, counted, planned = getattr(actual, which) if actual else None, "as the last time", None
+        hours, counted = getattr(actual, which) if actual else None, "as the last time"
         unknown = ["hours of training: it has not been run here yet"] if hours is None else []
         if spec.gpus:
-            planned, hours, unknown = self.trainings.plan(job, self._gpu_of(spec))
-            counted = "operations"
+            planned = self.trainings.plan(job, self._gpu_of(spec))
+            hours, counted, unknown = planned.hours, "operations", [*planned.unknown]
+        plan = msgspec.structs.replace(NONE, **{which: hours})
         if self.catalog.method(job.method).asks:
-            unknown.append(f"requests: what it asks {job.model} before it trains is not counted")
+            asked = self.trainings.asked(job)
+            plan = msgspec.structs.replace(
+                plan,
+                requests=asked and asked.requests,
+                prompt_tokens=asked and asked.prompt,
+                computed_tokens=asked and asked.computed,
+                output_tokens=asked and asked.output,
+            )
+            unknown += [] if asked else [f"requests: what it asks {job.model} before it trains is not counted"]
         return JobPlan(
             job=str(job),
             kind="training",
             model=job.model,
-            plan=msgspec.structs.replace(NONE, **{which: hours}),
+            plan=plan,
             counted="" if hours is None else counted,
             unknown=unknown,
             actual=actual,
-            training=planned,
+            training=planned.training,
         )
 
     def _gpu_of(self, spec: ModelSpec) -> str:

@@ -181,6 +181,11 @@ def divided(
 
 def operations(spec: ModelSpec, recipe: Mapping[str, Any], tokens: float, *, checkpoints: bool = True) -> float:
     """Floating-point operations of a training that reads so many tokens, without those between tokens."""
-    assert spec.parameters_b is not None
     each = (4 if recipe.get("adapter") == "lora" else 6) + (2 if checkpoints else 0)
-    return each * 1e9 * (spec.active_b or spec.parameters_b) * tokens
+    return each * used(spec) * tokens
+
+
+def used(spec: ModelSpec) -> float:
+    """Weights that a token meets; of a mixture of experts, those that are active."""
+    assert spec.parameters_b is not None
+    return 1e9 * (spec.active_b or spec.parameters_b)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Annotated, Any
 
 import msgspec
@@ -14,16 +16,26 @@ from upkeep.catalog import Catalog
 from upkeep.cell.interface import Context, quoted
 from upkeep.cell.processes import processes_of, shares
 from upkeep.cell.prompts import Prompt
-from upkeep.contract import Count, ModelSpec, Pair, Positive, Probe
+from upkeep.contract import Count, EngineSettings, ModelSpec, Pair, Positive, Probe
 from upkeep.errors import UpkeepError
-from upkeep.execution.roofline import Assumptions
+from upkeep.execution.roofline import Assumptions, Work, gpu_hours, start_s
 from upkeep.execution.trained_on import members
 from upkeep.jobs import Training
 from upkeep.method_cards import supervision_of
 from upkeep.operations.plan.amounts import Memory, TrainingPlan
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
-from upkeep.operations.plan.distilling import cartridge, self_distillation
+from upkeep.operations.plan.distilling import (
+    answering,
+    cartridge,
+    distilled,
+    self_distillation,
+    studied,
+    studying,
+)
 from upkeep.operations.plan.training import lacking, memory, operations
+
+SAID = 0.5
+"""Of the bound of a reply, as a plan takes it of any method that sets one itself."""
 
 
 class _Recipe(Struct):
@@ -56,6 +68,7 @@ class _OfPrefix(Struct):
     prefix: Positive
     studies: Count
     completion: Positive
+    piece: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,51 @@ class Run:
     memory: Memory
     operations: float | None
     """None where the dataset is not at hand."""
+    turns: int = 1
+    """How many of its GPUs wait for each other: each has some of the layers."""
+    said: Work | None = None
+    """What the model is asked by the trainer itself."""
+    together: int = 1
+    """Answers of `said` at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is asked about documents before a prefix is trained, in tokens."""
+
+    pieces: float
+    """How many."""
+    piece: float
+    """Of one, on average."""
+    pairs: int
+    """How many."""
+    asked: float
+    """Of a question, on average."""
+    said: float
+    """Of a reply, on average."""
+    longest: int
+    """Of a question."""
+    prefix: int
+    studies: int
+
+    @property
+    def conversations(self) -> float:
+        return self.studies * self.pieces + self.pairs
+
+    @property
+    def work(self) -> Work:
+        return studying(self.pieces, self.piece, self.studies, self.pairs, self.asked, self.said)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is known of a training before it."""
+
+    training: TrainingPlan | None = None
+    hours: float | None = None
+    """GPU-hours."""
+    unknown: Sequence[str] = ()
+    """What is not known, and why."""
 
 
 Trainer = Callable[[Training, ModelSpec, Mapping[str, Any]], Iterator[Run]]
@@ -92,7 +150,7 @@ class Trainings:
         self.catalog, self.assumptions, self.say = catalog, assumptions, say
         self._datasets: dict[str, CountedDataset | None] = {}
 
-    def plan(self, job: Training, gpu: str) -> tuple[TrainingPlan | None, float | None, list[str]]:
+    def plan(self, job: Training, gpu: str) -> Planned:
         """Memory on a GPU at the peak, GPU-hours, and what is not known with its reason.
 
         Args:
@@ -101,14 +159,14 @@ class Trainings:
         spec, card = self.catalog.spec(job.model), self.catalog.model_card(job.model)
         recipe = self.catalog.method(job.method).variants[job.variant]
         if lost := lacking(spec):
-            return None, None, [f"memory and hours of training: {card} has no {' and no '.join(lost)}"]
+            return Planned(unknown=[f"memory and hours of training: {card} has no {' and no '.join(lost)}"])
         runs = self._trainer(job.method)
         if runs is None:
-            return None, None, [f"memory and hours of training: {job.method} has a trainer of its own"]
+            return Planned(unknown=[f"memory and hours of training: {job.method} has a trainer of its own"])
         try:
             found = list(runs(job, spec, recipe))
         except UpkeepError as error:
-            return None, None, [f"memory and hours of training: {error.problem}"]
+            return Planned(unknown=[f"memory and hours of training: {error.problem}"])
         most = max(found, key=lambda run: run.memory.peak)
         plan = TrainingPlan(
             gpus=spec.gpus,  # a training runs on one node
@@ -124,12 +182,35 @@ class Trainings:
                 f"it does not fit: {most.memory.peak / 1e9:.0f} GB on each of {spec.gpus} {gpu}, which has"
                 f" {room / 1e9:.0f} GB; it needs more GPUs (`gpus` of {card}), or a smaller `device_batch`"
             )
-        known = [run.operations for run in found if run.operations is not None]
         if self._dataset(job.dataset) is None:
-            return plan, None, [*unknown, f"hours of training: {job.dataset} is not at hand"]
-        if len(known) < len(found):
-            return plan, None, [*unknown, f"hours of training: what {job.method} has the model say is not counted"]
-        return plan, sum(known) / (one.tflops * 1e12 * self.assumptions.prefill_share) / 3600, unknown
+            return Planned(plan, unknown=[*unknown, f"hours of training: {job.dataset} is not at hand"])
+        hours = 0.0
+        for run in found:
+            assert run.operations is not None  # it is there wherever the dataset is
+            hours += run.turns * run.operations / (one.tflops * 1e12 * self.assumptions.prefill_share) / 3600
+            if run.said is not None:
+                took, why = self._asking(spec, str(card), run.said, gpu, run.together, 0.0)
+                if took is None:
+                    return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
+                hours += run.turns * took
+        if asked := self.asked(job):
+            start = start_s(spec, 1, 1, self.assumptions)
+            took, why = self._asking(spec, str(card), asked, gpu, EngineSettings(name="none").max_in_flight, start)
+            if took is None:
+                return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
+            hours += took
+        return Planned(plan, hours, unknown)
+
+    def asked(self, job: Training) -> Work | None:
+        """What an engine is asked before a training; None where that is not known."""
+        recipe = self.catalog.method(job.method).variants[job.variant]
+        if self._trainer(job.method) != self._prefix or self._dataset(job.dataset) is None:
+            return None
+        try:
+            _require(recipe, job, _Recipe, _OfPrefix)
+            return self._study(job, recipe).work
+        except UpkeepError:  # whoever trains is told why
+            return None
 
     def _trainer(self, method: str) -> Trainer | None:
         """Whose memory is known, by what a method's code imports; None of any other."""
@@ -149,17 +230,18 @@ class Trainings:
             at_once, parts = shares(given["batch"], given["device_batch"], processes)
             took = memory(spec, given, at_once, parts, rows.longest, devices=spec.gpus)
             done = None if rows.tokens is None else operations(spec, given, given["epochs"] * rows.tokens)
-            yield Run(at_once, parts, rows.longest, took, done)
+            yield Run(at_once, parts, rows.longest, took, done, max(1, spec.gpus) // processes)
 
     def _self_distillation(self, job: Training, spec: ModelSpec, recipe: Mapping[str, Any]) -> Iterator[Run]:
         """The student reads a question, the teacher its document and the pair besides."""
         _require(recipe, job, _Recipe, _OfAnswers, *([_OfRank] if recipe.get("adapter") == "lora" else []))
-        room = spec.context_length - recipe["completion_tokens"]
+        answer, devices = recipe["completion_tokens"], spec.gpus
+        room = spec.context_length - answer
         asked, batch = self.assumptions.pair_tokens, recipe["batch"]
-        shown = asked + self.assumptions.document_tokens
+        shown, done, said = asked + self.assumptions.document_tokens, None, None
         if (dataset := self._dataset(job.dataset)) is not None:
             rate, prompt = dataset.tokens_per_byte(None), Prompt(self.catalog.prompt_of(job.dataset))
-            both = []
+            both, answers = list[tuple[int, int]](), 0.0
             for member in members(self.catalog, job):
                 texts = {document.id: document.text for document in member.documents}
                 for one in member.pairs:
@@ -167,30 +249,57 @@ class Trainings:
                     told.append(f"Question: {one.question}\nAnswer: {one.answer}")
                     both.append((_asked(prompt, one), _asked(prompt, one, told)))
                 batch = min(batch, len(member.pairs)) or batch
+                answers += batch * math.ceil(recipe["epochs"] * len(member.pairs) / batch)
             asked, shown = (round(rate * max((sizes[n] for sizes in both), default=0)) for n in (0, 1))
+            student, teacher = (rate * fmean(sizes[n] for sizes in both) if both else 0.0 for n in (0, 1))
+            said = answering(answers, student, answer * SAID)
+            done = distilled(spec, recipe, answers, student, teacher, answer * SAID)
         at_once = next(n for n in range(min(recipe["device_batch"], batch), 0, -1) if batch % n == 0)
-        took = self_distillation(
-            spec, recipe, at_once, batch // at_once, min(asked, room), min(shown, room), devices=spec.gpus
-        )
-        yield Run(at_once, batch // at_once, min(shown, room) + recipe["completion_tokens"], took, None)
+        parts, longest = batch // at_once, min(shown, room) + answer
+        took = self_distillation(spec, recipe, at_once, parts, min(asked, room), min(shown, room), devices=devices)
+        yield Run(at_once, parts, longest, took, done, max(1, devices), said, batch)
 
     def _prefix(self, job: Training, spec: ModelSpec, recipe: Mapping[str, Any]) -> Iterator[Run]:
         """A sample is a question, of a pair or as long as the model's own may be, and a reply."""
         _require(recipe, job, _Recipe, _OfPrefix)
-        reply = recipe["completion"]
-        asked, prefix = self.assumptions.pair_tokens, recipe["prefix"]
-        if (dataset := self._dataset(job.dataset)) is not None:
-            rate, prompt = dataset.tokens_per_byte(None), Prompt(self.catalog.prompt_of(job.dataset))
-            pairs = [one for member in members(self.catalog, job) for one in member.pairs]
-            given = [rate * _asked(prompt, one) for one in pairs]
-            own = rate * _asked(prompt, Pair(question="", answer="")) + reply
-            asked = round(max([*given, *([own] if recipe["studies"] else [])], default=0))
-            texts = [sum(len(d.text.encode()) for d in member.documents) for member in members(self.catalog, job)]
-            prefix = min(prefix, round(rate * max(texts, default=0)))
+        reply, asked, prefix, done = recipe["completion"], self.assumptions.pair_tokens, recipe["prefix"], None
+        if self._dataset(job.dataset) is not None:
+            of = self._study(job, recipe)
+            asked, prefix = of.longest, of.prefix
+            done = studied(spec, recipe["epochs"], of.conversations, of.piece, of.asked, of.said, prefix)
         at_once = min(recipe["device_batch"], recipe["batch"])
         parts = -(-recipe["batch"] // at_once)
         took = cartridge(spec, at_once, parts, asked + reply, reply, prefix, devices=spec.gpus)
-        yield Run(at_once, parts, asked + reply, took, None)
+        yield Run(at_once, parts, asked + reply, took, done, max(1, spec.gpus))
+
+    def _study(self, job: Training, recipe: Mapping[str, Any]) -> Study:
+        """Of a dataset that is at hand."""
+        dataset = self._dataset(job.dataset)
+        assert dataset is not None
+        rate, prompt = dataset.tokens_per_byte(None), Prompt(self.catalog.prompt_of(job.dataset))
+        found, reads = members(self.catalog, job), supervision_of(self.catalog.method(job.method), job.variant)
+        given = [rate * _asked(prompt, one) for member in found for one in member.pairs if "Q" in reads]
+        sizes = [[rate * len(one.text.encode()) for one in member.documents] for member in found]
+        pieces = sum(math.ceil(size / recipe["piece"]) for of in sizes for size in of)
+        own, reply = rate * _asked(prompt, Pair(question="", answer="")), recipe["completion"]
+        asks = recipe["studies"] * pieces
+        questions = sum(given) + asks * (own + reply * SAID)
+        return Study(
+            pieces=pieces,
+            piece=sum(size for of in sizes for size in of) / max(1, pieces),
+            pairs=len(given),
+            asked=questions / max(1, len(given) + asks),
+            said=reply * SAID,
+            longest=round(max([*given, *([own + reply] if recipe["studies"] else [])], default=0)),
+            prefix=min(recipe["prefix"], round(max(map(sum, sizes), default=0))),
+            studies=recipe["studies"],
+        )
+
+    def _asking(
+        self, spec: ModelSpec, card: str, asked: Work, gpu: str, together: int, start: float
+    ) -> tuple[float | None, str]:
+        """GPU-hours of what a model is asked so much at a time, as `gpu_hours` has them."""
+        return gpu_hours(spec, card, asked, together, gpu, together, start, self.assumptions)
 
     def _stages(self, job: Training, recipe: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Rows]]:
         """Recipe and samples of each run of the trainer. One on documents and pairs together has rows of both.
