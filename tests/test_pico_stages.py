@@ -24,6 +24,7 @@ from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.lessons import Read
 from recipe.network import Llama, Shape
+from recipe.optimizers import Muon
 from recipe.settings import Given, Stage
 from recipe.stages import METHODS, STAGES, WORLDS
 from recipe.teacher import Teacher
@@ -252,3 +253,19 @@ def test_an_interval_is_wilsons() -> None:
 def test_a_stage_is_told_by_all_that_decides_its_weights(given: Given) -> None:
     assert msgspec.json.decode(msgspec.json.encode(given), type=Given) == given
     assert isinstance(given.stage, Stage)
+
+
+def test_matrices_are_changed_as_by_torchs_muon() -> None:
+    """Whose products are in bfloat16: to its rounding."""
+    torch.manual_seed(0)
+    shapes = [(32, 32), (96, 32), (32, 32), (32, 96)]
+    ours, theirs = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    one = Muon(ours, lr=0.02, weight_decay=0.05)
+    other = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.05)
+    for _ in range(3):
+        for mine, its in zip(ours, theirs, strict=True):
+            mine.grad = its.grad = torch.randn(mine.shape)
+        one.step()
+        other.step()
+    for mine, its in zip(ours, theirs, strict=True):
+        assert (mine - its).abs().max() < 0.02 * (its - 1).abs().max()
