@@ -19,7 +19,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from recipe import growth, make, measured, worlds
+from recipe import growth, make, measured, network, worlds
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.lessons import Read
@@ -269,3 +269,20 @@ def test_matrices_are_changed_as_by_torchs_muon() -> None:
         other.step()
     for mine, its in zip(ours, theirs, strict=True):
         assert (mine - its).abs().max() < 0.02 * (its - 1).abs().max()
+
+
+def test_tokens_attend_in_blocks_as_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    llama = Llama(Shape(vocabulary=50, hidden=32, layers=2, heads=2, feed_forward=64))
+    ids, positions = torch.randint(50, (2, 40)), torch.arange(40).expand(2, 40)
+    mask = torch.ones(2, 1, 40, 40, dtype=torch.bool).tril() & (torch.rand(2, 1, 1, 40) < 0.8)
+    mask[..., 0] = True
+    found = []
+    for block in (7, 40, 1000):
+        monkeypatch.setattr(network, "BLOCK", block)
+        llama.zero_grad()
+        logits = llama(ids, positions, mask, (torch.tensor([0, 1, 1]), torch.tensor([39, 3, 25])))
+        logits.square().sum().backward()
+        found.append((logits.detach(), llama.embed_tokens.weight.grad))
+    for ours in found[:2]:
+        torch.testing.assert_close(ours, found[2], rtol=1e-2, atol=1e-3)

@@ -43,11 +43,22 @@ class Attention(nn.Module):  # type: ignore[misc]
         qkv = F.linear(x, torch.cat([self.q_proj.weight, self.k_proj.weight, self.v_proj.weight]))
         q, k, v = qkv.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k = rotate(q, turn) * q.shape[-1] ** -0.5, rotate(k, turn)
-        # Written out, it takes two thirds of the time of scaled_dot_product_attention's backward pass on a CPU.
-        scores = q.to(v.dtype) @ k.to(v.dtype).transpose(-1, -2)
-        mixed = ((scores + mask).softmax(-1) @ v).transpose(1, 2)
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        mixed = torch.cat([_attended(q, k, v, mask, at) for at in range(0, length, BLOCK)], 2).transpose(1, 2)
         y: Tensor = self.o_proj(mixed.reshape(batch, length, hidden))
         return y
+
+
+BLOCK = 256
+"""Tokens that attend together: none of them looks at what comes after the last."""
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, first: int) -> Tensor:
+    """What the block of tokens from `first` on attends to. Written out, it takes two thirds of the time of
+    scaled_dot_product_attention's backward pass on a CPU."""
+    end = first + BLOCK
+    scores = q[:, :, first:end] @ k[:, :, :end].transpose(-1, -2)
+    return (scores + mask[:, :, first:end, :end]).softmax(-1) @ v[:, :, :end]
 
 
 def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
