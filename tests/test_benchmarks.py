@@ -71,10 +71,10 @@ def number(text: str) -> float:
         ("shared", ["--runtime", "process", "--model", "tiny", "--datasets", "1", "--questions", "4"], 2, (0, 2, 3)),
         ("starts", ["--runtime", "process", "--repeats", "1"], 3, (2, 3, 4)),
         pytest.param(
-            "chat",
+            "peers",
             ["--models", "tiny", "--intervals", "4", "--questions", "8", "--chunk-tokens", "250"],
-            2,
-            (1, 2),
+            6,
+            (2, 3, 4),
             marks=pytest.mark.vllm,
         ),
         pytest.param(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -83,25 +85,39 @@ class Model:
         text: str = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         return text
 
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def reply(self, prompts: Sequence[str], room: int = REPLY, batch_tokens: int = 12_000) -> list[str]:
-        """Greedy replies."""
+    def reply(
+        self, prompts: Sequence[str], room: int = REPLY, workers: int = 1, batch_tokens: int = 12_000
+    ) -> list[str]:
+        """Greedy replies, the same for any number of workers: processes of one thread."""
         ids = [self.tokenizer.encode(prompt, add_special_tokens=False)[-(POSITIONS - room) :] for prompt in prompts]
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
-        replies: dict[int, str] = {}
+        batches = []
         while order:
             count = max(1, batch_tokens // (len(ids[order[-1]]) + room))
             chosen, order = order[-count:], order[:-count]
-            length = len(ids[chosen[-1]])
-            end = self.tokenizer.eos_token_id
-            padded = torch.tensor([[end] * (length - len(ids[n])) + ids[n] for n in chosen])
-            mask = torch.tensor([[0] * (length - len(ids[n])) + [1] * len(ids[n]) for n in chosen])
-            out = self.model.generate(
-                input_ids=padded, attention_mask=mask, max_new_tokens=room, do_sample=False, pad_token_id=end
-            )
-            for n, row in zip(chosen, out[:, length:].tolist(), strict=True):
-                replies[n] = self.tokenizer.decode(row, skip_special_tokens=True)
-        return [replies[n] for n in range(len(prompts))]
+            batches.append(chosen)
+        torch.set_num_threads(1)  # a forked process has no other
+        with get_context("fork").Pool(workers, _of.append, (self,)) as pool:
+            replied = pool.map(_replies, [([ids[n] for n in chosen], room) for chosen in batches], chunksize=1)
+        found = dict(zip(chain(*batches), chain(*replied), strict=True))
+        return [found[n] for n in range(len(prompts))]
+
+
+_of: list[Model] = []
+"""The model of a process that replies."""
+
+
+def _replies(job: tuple[Sequence[Sequence[int]], int]) -> list[str]:
+    """Greedy replies to prompts, longest last, which are answered together."""
+    (prompts, room), model = job, _of[-1]
+    length, end = len(prompts[-1]), model.tokenizer.eos_token_id
+    padded = torch.tensor([[end] * (length - len(ids)) + [*ids] for ids in prompts])
+    mask = torch.tensor([[0] * (length - len(ids)) + [1] * len(ids) for ids in prompts])
+    with torch.inference_mode():
+        out = model.model.generate(
+            input_ids=padded, attention_mask=mask, max_new_tokens=room, do_sample=False, pad_token_id=end
+        )
+    return [model.tokenizer.decode(row, skip_special_tokens=True) for row in out[:, length:].tolist()]
 
 
 def at_large(rng: Random, given: Given, count: int) -> Iterator[Asked]:
@@ -311,7 +327,7 @@ def main(arguments: list[str]) -> int:
     replies: dict[int, str] = {}
     for most in (REPLY, LONG_REPLY):
         chosen = [n for n, one in enumerate(asked) if one.room == most]
-        replies |= zip(chosen, model.reply([asked[n].prompt for n in chosen], most), strict=True)
+        replies |= zip(chosen, model.reply([asked[n].prompt for n in chosen], most, given.stage.workers), strict=True)
     answered = [replace(one, reply=replies[n]) for n, one in enumerate(asked)]
     file.write_bytes(msgspec.json.Encoder().encode_lines(answered))
     return 0
