@@ -115,8 +115,23 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     return catalog
 
 
-def test_each_probe_is_answered_by_the_member_of_its_own_slice(catalog: Catalog) -> None:
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+    """The engines that are started."""
+    found: list[Wanted] = []
+    start = SharedEngine._start
+
+    def counted(engine: SharedEngine, wanted: Wanted) -> None:
+        found.append(wanted)
+        start(engine, wanted)
+
+    monkeypatch.setattr(SharedEngine, "_start", counted)
+    return found
+
+
+def test_one_engine_answers_each_probe_as_the_member_of_its_own_slice(catalog: Catalog, started: list[Wanted]) -> None:
     asked = replies(catalog, SET)
+    assert len(started) == 1 and len(started[0].members) == 2
     alone = {house: replies(catalog, house.lower()) for house in HOUSES}
     assert len(asked) == 12
     for question, reply in asked.items():
@@ -128,20 +143,13 @@ def test_each_probe_is_answered_by_the_member_of_its_own_slice(catalog: Catalog)
 
 @pytest.mark.vllm
 def test_one_vllm_serves_all_members_and_each_probe_is_answered_by_its_own(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, started: list[Wanted]
 ) -> None:
     served = Cell("houses", "closed_book", "default", SET.replace("pico", "pico-vllm"))
     fetch(catalog, "pico-vllm")
     for training in catalog.trainings_of(served):
         run_cell(catalog, training)
-    started: list[Wanted] = []
-    start = SharedEngine._start
-
-    def counted(engine: SharedEngine, wanted: Wanted) -> None:
-        started.append(wanted)
-        start(engine, wanted)
-
-    monkeypatch.setattr(SharedEngine, "_start", counted)
+    started.clear()
     asked = replies(catalog, served.model)
     assert len(started) == 1 and len(started[0].members) == 2
     assert asked == replies(catalog, SET), "which the transformers engine answers, member by member"

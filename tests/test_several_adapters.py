@@ -1,4 +1,4 @@
-"""One vLLM for several adapters: each socket leads to its own, and each gives what it gives alone."""
+"""One engine for several adapters: each socket leads to its own, and each gives what it gives alone."""
 
 from __future__ import annotations
 
@@ -90,15 +90,14 @@ from upkeep.serving import several
 from upkeep.serving.loading import load_engine
 
 cell = msgspec.json.decode(sys.argv[1], type=CellDescription)
-adapters = sys.argv[3:]
-engine = several.load(cell, adapters) if cell.engine.name == "vllm" else None
+adapters, together = sys.argv[4:], sys.argv[3] == "together"
+engines = several.Several(cell, adapters) if together else None
 for number in json.loads(sys.argv[2]):
-    if engine is None:
+    if engines is None:
         asked = load_engine(msgspec.structs.replace(cell, adapters=[adapters[number]]))
     else:
-        several.choose(engine, number, adapters[number])
-        engine.reset()
-        asked = engine
+        asked = engines.of(number)
+        asked.reset()
     loop = asyncio.new_event_loop()
     found = asked.tokens.scorable("Mira is in the ", "attic and Zoltan is in the cellar.")
     asked.add(Score(found.prompt, array("i", found.ids), loop.create_future()))
@@ -109,7 +108,7 @@ for number in json.loads(sys.argv[2]):
 
 
 @pytest.mark.vllm
-def test_each_adapter_gives_in_a_shared_vllm_what_it_gives_merged(vllm_python: Path, tmp_path: Path) -> None:
+def test_each_adapter_gives_in_a_shared_engine_what_it_gives_alone(vllm_python: Path, tmp_path: Path) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
@@ -127,12 +126,12 @@ def test_each_adapter_gives_in_a_shared_vllm_what_it_gives_merged(vllm_python: P
         )
         get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(adapter)
 
-    def scored(python: Path, engine: str, order: list[int]) -> list[list[float]]:
+    def scored(python: Path, engine: str, how: str, order: list[int]) -> list[list[float]]:
         """What one process gives with one adapter after the other."""
         settings = EngineSettings(name=engine, options={"kv_cache_gib": 0.25} if engine == "vllm" else {})
         told = msgspec.json.encode(changed(CELL, model_path=str(base), engine=settings)).decode()
         done = subprocess.run(
-            [python, "-c", SCORES, told, json.dumps(order), *adapters],
+            [python, "-c", SCORES, told, json.dumps(order), how, *adapters],
             env=os.environ | {"PYTHONPATH": str(SRC)},
             capture_output=True,
             text=True,
@@ -141,9 +140,11 @@ def test_each_adapter_gives_in_a_shared_vllm_what_it_gives_merged(vllm_python: P
         assert len(lines) == len(order), done.stdout[-2000:] + done.stderr[-4000:]
         return [json.loads(line) for line in lines]
 
-    first, second, again = scored(vllm_python, "vllm", [0, 1, 0])
-    merged = scored(Path(sys.executable), "transformers", [0, 1])
+    first, second, again = scored(vllm_python, "vllm", "together", [0, 1, 0])
+    merged = scored(Path(sys.executable), "transformers", "alone", [0, 1])
     assert again == first, "to the bit, whatever was asked in between"
     for ours, theirs in zip((first, second), merged, strict=True):
         assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-3
     assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 0.1
+    exchanged = scored(Path(sys.executable), "transformers", "together", [0, 1, 0])
+    assert exchanged == [*merged, merged[0]], "to the bit what each gives in a process of its own"

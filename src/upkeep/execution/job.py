@@ -206,7 +206,7 @@ class SupervisedJob(ABC):
         spec = catalog.spec(model)
         told = msgspec.structs.replace(self.description, model=model, model_spec=spec, engine=settings)
         wanted = Wanted(told, found.path, image, needs, spec.gpus, module, found.adapters)
-        if role == "reader" and answers_for_its_set(settings, found.adapters, member):
+        if role == "reader" and answers_for_its_set(found.adapters, member):
             wanted = with_its_set(catalog, wanted, job.dataset, member)
         parts = served_parts(catalog, job, role, model, member if role == "reader" else "")
         release = self.kind == "trained"  # what is trained afterwards wants the room

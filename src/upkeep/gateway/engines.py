@@ -21,9 +21,9 @@ PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torc
 """What computes vectors."""
 
 
-def answers_for_its_set(settings: EngineSettings, adapters: Sequence[Path], member: str) -> bool:
+def answers_for_its_set(adapters: Sequence[Path], member: str) -> bool:
     """Whether an engine has the adapters of all members of a set, of which one is to answer: `serving.several`."""
-    return bool(adapters) and bool(member) and settings.name == "vllm"
+    return bool(adapters) and bool(member)
 
 
 def engine_parts(
@@ -40,7 +40,7 @@ def engine_parts(
     """
     spec, found = weights.find(catalog, model, dataset, member)
     told = _read_by(spec, "sampling")
-    shared = SET_CODE if answers_for_its_set(settings, found.adapters, member) else ()
+    shared = SET_CODE if answers_for_its_set(found.adapters, member) else ()
     code = (*ENGINE_CODE, *(ADAPTER_CODE if found.adapters else ()), *shared)
     fixed = hashed(settings)
     engine = {name: fixed[name] for name in ("name", "prefix_cache", "options")}

@@ -1,12 +1,15 @@
-"""`python -m upkeep.serving.several CELL.JSON ADAPTER...`: one vLLM for several adapters on the same model.
+"""`python -m upkeep.serving.several CELL.JSON ADAPTER...`: one engine for several adapters on the same model.
 
 It is `upkeep.serving.serve` with a socket for each adapter, in a folder of its own beside the description's: `0/`, `1/`
 and so on, in their order. Who connects is answered with that adapter, one after the other, by an engine that is as if
-newly started with it: the model is loaded once, and vLLM exchanges the adapters, one of which it has at a time.
+newly started with it. vLLM loads the model once and exchanges the adapters, one of which it has at a time. The
+transformers engine, which merges an adapter into the weights, or has a prefix before every prompt, is loaded anew
+within the process where another adapter is asked than before.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import selectors
 import socket
@@ -56,17 +59,38 @@ def listen(paths: Sequence[Path], serve_one: Callable[[int, socket.socket], None
                         return 3
 
 
-def load(cell: CellDescription, adapters: Sequence[str]) -> Any:
-    """vLLM with room for each of the adapters, which lie on the description's own."""
-    widest = max(adapters, key=lambda path: rank(Path(path)))
-    return load_engine(msgspec.structs.replace(cell, adapters=[*cell.adapters, widest]))
+class Several:
+    """The engine of one adapter or another.
 
+    Args:
+        cell: a description; the adapters lie on its own.
+    """
 
-def choose(engine: Any, number: int, adapter: str) -> None:
-    """Send every request with this adapter from now on. Requests that are open are given up before the next one."""
-    from vllm.lora.request import LoRARequest
+    def __init__(self, cell: CellDescription, adapters: Sequence[str]) -> None:
+        self._cell, self._adapters = cell, adapters
+        self._exchanges = cell.engine.name == "vllm"
+        self._asked = max(range(len(adapters)), key=lambda n: rank(Path(adapters[n]))) if self._exchanges else 0
+        self._engine: Any = self._loaded()
 
-    engine._adapter = {"lora_request": LoRARequest(f"adapter{number}", number + 1, adapter)}
+    def _loaded(self) -> Any:
+        """Of the adapter that is asked; of vLLM that with the highest rank, which has room for all of them."""
+        own = [*self._cell.adapters, self._adapters[self._asked]]
+        return load_engine(msgspec.structs.replace(self._cell, adapters=own))
+
+    def of(self, number: int) -> Any:
+        """The engine that sends every request with this adapter from now on. Requests that are open are given up before
+        the next one."""
+        if self._exchanges:
+            from vllm.lora.request import LoRARequest
+
+            self._engine._adapter = {
+                "lora_request": LoRARequest(f"adapter{number}", number + 1, self._adapters[number])
+            }
+        elif number != self._asked:
+            self._asked, self._engine = number, None
+            gc.collect()  # there may be no room for two
+            self._engine = self._loaded()
+        return self._engine
 
 
 def main(arguments: list[str]) -> int:
@@ -74,11 +98,11 @@ def main(arguments: list[str]) -> int:
     cell = msgspec.json.decode(Path(described).read_bytes(), type=CellDescription)
     assert cell.socket is not None
     end_with_input()
-    engine, place = load(cell, adapters), Path(cell.socket)
-    ready = wire.Ready(engine.name, engine.version, engine.context_length, environment(cell, engine))
+    several, place = Several(cell, adapters), Path(cell.socket)
 
     def serve_one(number: int, connection: socket.socket) -> None:
-        choose(engine, number, adapters[number])
+        engine = several.of(number)
+        ready = wire.Ready(engine.name, engine.version, engine.context_length, environment(cell, engine))
         serve(engine, connection, ready)
 
     return listen([place.parent / str(number) / place.name for number in range(len(adapters))], serve_one)
