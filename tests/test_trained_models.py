@@ -29,6 +29,7 @@ from upkeep.gateway.record import Replies
 from upkeep.identity import describe
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
+from upkeep.operations.plan.taken import took
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 BABI, NOVEL = "oaks_babi_mini", "oaks_novel_mini"
@@ -196,6 +197,9 @@ def test_a_training_asks_its_base_and_the_engine_is_gone_when_it_trains(
     again = run_cell(catalog, job, force=True)
     assert again.measured["new_replies"] == 0 and again.measured["recorded_replies"] == 3
     assert told.read_bytes() == said and again.files == first.files
+    for manifest in (first, again):
+        taken = took(catalog, job, manifest)
+        assert taken.requests == 3 and taken.prompt_tokens is None, "so many tokens are told nowhere"
 
 
 # ---------------------------------------------------------------- as it is served

@@ -7,7 +7,7 @@ from upkeep.contract import Manifest
 from upkeep.errors import UpkeepError
 from upkeep.inputs import command_of
 from upkeep.integrity import read_sealed
-from upkeep.jobs import Job
+from upkeep.jobs import Job, Training
 from upkeep.machine.clock import age
 from upkeep.needs import gpus_of
 from upkeep.operations.plan.amounts import Amounts
@@ -38,11 +38,14 @@ def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = Tru
     # How much of what is asked as documents arrive is in the engine's cache is not told.
     told = used.calls == manifest.usage.calls
     paid = spec is not None and spec.engine == "endpoint"
+    computed = measured.get("computed_prompt_tokens", None if used.calls else 0.0) if told else None
+    trains = isinstance(job, Training) and catalog.method(job.method).asks  # it counts its requests alone
+    replies = measured.get("recorded_replies", 0.0) + measured.get("new_replies", 0.0)
     return Amounts(
-        requests=float(used.calls),
-        prompt_tokens=float(used.prompt),
-        computed_tokens=measured.get("computed_prompt_tokens", None if used.calls else 0.0) if told else None,
-        output_tokens=float(used.completion),
+        requests=replies if trains else float(used.calls),
+        prompt_tokens=None if trains else float(used.prompt),
+        computed_tokens=None if trains else computed,
+        output_tokens=None if trains else float(used.completion),
         gpu_hours=hours * gpus,
         cpu_hours=0.0 if gpus or paid or none else hours,
         usd=measured.get("cost_usd") if paid else 0.0,
