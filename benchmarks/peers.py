@@ -1,20 +1,23 @@
 """The suite beside other ways to ask the same: `python benchmarks/peers.py [--intervals 12 24 65] [--questions 102]`.
 
-Every question about one stream is asked after each of its documents, as `long_context` does: by a cell of the suite,
-then with all prompts that the cell asked by vLLM's own `LLM.chat`, by inspect_ai over a vLLM server, and by
+Every question about one stream is asked after each of its documents, as `long_context` does: by `./upkeep cell`, then
+with all prompts that the cell asked by vLLM's own `LLM.chat`, by inspect_ai over a vLLM server, and by
 lm-evaluation-harness with vLLM; and, as the floor, by the suite's own vLLM in the cell's order with nothing around it,
-the prompts being tokens already. All are timed from start to end, engine included, as plain processes on all cores,
-with the same weights, data type, decoding and room for keys and values. Each peer has the environment of
-`containers/vllm-cpu` or `containers/base` and what its own folder in `benchmarks/peers/` locks besides.
+the prompts being tokens already. Each is a process of its own, timed from start to end, engine included, on all cores,
+with the same weights, data type and decoding. Their vLLM has the suite's settings as far as it has them (room for keys
+and values, tokens of a step, requests at a time, no compilation); blocks of 16 tokens on a CPU are the suite's own.
+Each peer has the environment of `containers/vllm-cpu` or `containers/base` and what its folder in `benchmarks/peers/`
+locks besides (`./upkeep image lock inspect`, `lm_eval`).
 
-Prints a Markdown table: how often as long as the suite each one took, how many of its replies are the suite's, and how
-it ended, where that was before its replies: for it took more than `--minutes` or, all of its processes together, more
-memory than `--gib`. `--models tiny` asks the same weights on the transformers engine, too.
+Prints a Markdown table: how often as long as the suite each one took, its memory at most with all of its processes, how
+many of its replies are the suite's, and how it ended, where that was before its replies: for it took more than
+`--minutes`, or more memory than `--gib`. `--models tiny` asks the same weights on the transformers engine, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -24,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -36,21 +39,26 @@ from shared import contents, copy
 
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
-from upkeep.contract import Prediction
+from upkeep.contract import EngineSettings, Prediction
 from upkeep.execution.detection import detect
 from upkeep.execution.fetch import fetch
-from upkeep.execution.supervise import run_cell
 from upkeep.gateway.calls import Calls
 from upkeep.identity import describe
 from upkeep.images.environments import ensure_environment
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.serving.vllm_engine import BATCHED_TOKENS
 from upkeep.weights import find
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(__file__).with_suffix("")
 DATASET = "oaks_babi_stream"
-KV_CACHE_BYTES = 2**30
+ENGINE = {
+    "kv_cache_memory_bytes": 2**30,
+    "max_num_batched_tokens": BATCHED_TOKENS,
+    "max_num_seqs": EngineSettings(name="vllm").max_in_flight,
+    "enforce_eager": True,
+}
 """The suite's own on a CPU."""
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 PEERS = {
@@ -93,17 +101,22 @@ def repository(root: Path, intervals: int, questions: int, chunk_tokens: int) ->
     return catalog
 
 
-def ours(catalog: Catalog, model: str) -> tuple[Cell, Took, list[Prediction]]:
-    """The suite's cell."""
+def ours(catalog: Catalog, model: str, minutes: float, gib: float) -> tuple[Cell, Took, list[Prediction]]:
+    """The suite's cell.
+
+    Raises:
+        SystemExit: it ended before its replies.
+    """
     cell = Cell(DATASET, "long_context", "default", model)
     fetch(catalog, model)
     for image in catalog.images(cell):
         detect(catalog).prepare(*image)
-    begin = time.perf_counter()
-    run_cell(catalog, cell)
-    seconds = time.perf_counter() - begin
+    command = [sys.executable, "-m", "upkeep", "--root", str(catalog.root), "cell", str(cell)]
+    took = watched(command, os.environ, 60 * minutes, gib)
+    if took.ended:
+        raise SystemExit(f"{cell} {took.ended}")
     found = [msgspec.json.decode(line, type=Prediction) for line in contents(catalog, [cell])[0].splitlines()]
-    return cell, Took(seconds, 0.0, [p.response or "" for p in found]), found
+    return cell, replace(took, replies=[p.response or "" for p in found]), found
 
 
 def hand_over(catalog: Catalog, cell: Cell, predictions: Sequence[Prediction], folder: Path) -> Path:
@@ -119,7 +132,7 @@ def hand_over(catalog: Catalog, cell: Cell, predictions: Sequence[Prediction], f
         "model": str(find(catalog, cell.model, cell.dataset)[1].path),
         "dtype": spec.dtype,
         "max_tokens": spec.sampling.max_tokens,
-        "engine": {"kv_cache_memory_bytes": KV_CACHE_BYTES},
+        "engine": ENGINE,
         "in_flight": settings.max_in_flight,
         "prompts": str(folder / "prompts.jsonl"),
         "rounds": [len(list(found)) for _, found in groupby(p.probe_id.rpartition("@")[2] for p in predictions)],
@@ -136,10 +149,10 @@ def theirs(catalog: Catalog, peer: str, given: Path, minutes: float, gib: float)
     """What a peer takes."""
     own = f"peer_{peer}" if (SCRIPTS / peer / "requirements.lock").exists() else None
     made = ensure_environment(catalog, own, PEERS[peer][1])
-    environment = (
-        os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(map(str, made.path)), "HOME": str(catalog.cache / "peers")}
-    )
-    environment |= {"HF_DATASETS_CACHE": str(given.parent / peer)}
+    cores, home = str(len(os.sched_getaffinity(0))), given.with_name(f"{peer}-home")
+    environment = os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(map(str, made.path)), "HOME": str(home)}
+    # By itself vLLM leaves one core out.
+    environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": cores}
     command = [str(made.python), str(SCRIPTS / peer / "run.py"), str(given)]
     if peer == "floor":
         subprocess.run([*command, "tokens"], check=True, stdout=sys.stderr, env=environment)
@@ -155,16 +168,18 @@ def watched(command: Sequence[str], environment: Mapping[str, str], seconds: flo
     processes."""
     begin, most, ended = time.perf_counter(), 0.0, ""
     process = subprocess.Popen(command, stdout=sys.stderr, env=environment, start_new_session=True)
-    while process.poll() is None and not ended:
-        time.sleep(0.1)
-        most = max(most, resident(process.pid))
-        if most > gib:
-            ended = f"took more than {gib:g} GiB"
-        elif time.perf_counter() - begin > seconds:
-            ended = f"took more than {seconds / 60:g} minutes"
-    took = time.perf_counter() - begin
-    if ended:
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        while process.poll() is None and not ended:
+            time.sleep(0.1)
+            most = max(most, resident(process.pid))
+            if most > gib:
+                ended = f"took more than {gib:g} GiB"
+            elif time.perf_counter() - begin > seconds:
+                ended = f"took more than {seconds / 60:g} minutes"
+        took = time.perf_counter() - begin
+    finally:  # a server that it started may be left, too
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     if process.wait() and not ended:
         ended = f"ended with {process.returncode}"
     return Took(took, most, ended=ended)
@@ -183,13 +198,14 @@ def resident(pid: int) -> float:
 
 
 def row(intervals: int, how: str, took: Took, suite: Took) -> list[Any]:
+    """Of the table."""
     ratio = f"{took.seconds / suite.seconds:.2f}" if not took.ended else f"over {took.seconds / suite.seconds:.2f}"
     same = ""
     if took.replies and took is not suite:
         pairs = zip(took.replies, suite.replies, strict=True)
         same = f"{100 * sum(one == other for one, other in pairs) / len(suite.replies):.1f}%"
-    memory = f"{took.gib:.1f}" if took.gib else ""
-    return [intervals, how, f"{len(suite.replies):,}", f"{took.seconds:.0f}", ratio, memory, same, took.ended]
+    figures = [f"{len(suite.replies):,}", f"{took.seconds:.0f}", ratio, f"{took.gib:.1f}"]
+    return [intervals, how, *figures, same, took.ended]
 
 
 def main() -> None:
@@ -210,14 +226,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             catalog = repository(folder / "root", intervals, given.questions, given.chunk_tokens)
-            cell, suite, predictions = ours(catalog, "tiny-vllm")
+            limits = given.minutes, given.gib
+            cell, suite, predictions = ours(catalog, "tiny-vllm", *limits)
             rows = [("`upkeep`", suite)]
-            rows += [(f"`upkeep`, `{model}`", ours(catalog, model)[1]) for model in given.models]
+            rows += [(f"`upkeep`, `{model}`", ours(catalog, model, *limits)[1]) for model in given.models]
             asked = hand_over(catalog, cell, predictions, folder)
             for how, took in rows:
                 print("| " + " | ".join(map(str, row(intervals, how, took, suite))) + " |", flush=True)
             for peer in given.peers:
-                took = theirs(catalog, peer, asked, given.minutes, given.gib)
+                took = theirs(catalog, peer, asked, *limits)
                 print("| " + " | ".join(map(str, row(intervals, PEERS[peer][0], took, suite))) + " |", flush=True)
 
 

@@ -235,7 +235,7 @@ def test_each_piece_is_asked_about_in_every_way_and_each_pair_over_its_own_piece
     pieces = {conversation.piece.text for conversation in said}
     assert len(pieces) == 5 and all(len(text.split()) <= 40 for text in pieces)
     assert len(said) == len(PAIRS) + 5 * len(pieces)
-    assert len(llm.prompts) == studying(len(pieces), 1, 5, len(PAIRS), 1, 1).requests, "as a plan counts them"
+    assert len(llm.prompts) == studying(len(pieces), 1, 5, len(PAIRS), 1, 1, 1).requests, "as a plan counts them"
     for conversation, name in zip(said, FACTS, strict=False):
         assert conversation.question == f"Where is {name}?" and name in conversation.piece.text
     for kind in METHOD.KINDS:

@@ -13,7 +13,7 @@ import torch
 
 from finetunings import given
 from method_fakes import PROMPTS, load
-from shaped_models import DOCUMENTS, PAIRS, PARTS, Base, base
+from shaped_models import DOCUMENTS, LORA, PAIRS, PARTS, Base, base
 from upkeep.cell import Tools
 from upkeep.operations.plan.distilling import answering, distilled, studied
 
@@ -42,11 +42,14 @@ def counted(train: Callable[[], object], between_tokens: bool) -> float:
 
 # The layers of this one have most of its weights, as those have whose training takes long.
 @pytest.mark.parametrize("base", ["deep"], indirect=True)
-def test_the_operations_of_self_distillation_are_within_15_percent_of_those_counted(base: Base, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [{}, LORA], ids=["full", "lora"])
+def test_the_operations_of_self_distillation_are_within_15_percent_of_those_counted(
+    kind: dict[str, Any], base: Base, tmp_path: Path
+) -> None:
     from transformers import AutoTokenizer
 
     answer = 24
-    method = load("sdft")(PARTS | {"completion_tokens": answer}, Tools(PROMPTS["oaks_babi"], seed=1))
+    method = load("sdft")(PARTS | kind | {"completion_tokens": answer}, Tools(PROMPTS["oaks_babi"], seed=1))
     training = given(base.folder, tmp_path / "model", base.spec, DOCUMENTS, PAIRS)
     tokenizer = AutoTokenizer.from_pretrained(base.folder)
     asked, shown = (

@@ -22,7 +22,8 @@ from trainings import catalog
 from upkeep.catalog import Catalog
 from upkeep.cell import Tools
 from upkeep.cell.processes import shares
-from upkeep.contract import Attention, Widths
+from upkeep.contract import Attention, Pair, Widths
+from upkeep.execution.trained_on import Member
 from upkeep.jobs import Cell, Training
 from upkeep.layout import Layout
 from upkeep.operations.needs import trainings
@@ -277,6 +278,25 @@ def test_what_takes_turns_on_its_gpus_holds_all_of_them(catalog: Catalog) -> Non
     for code, more, each in ((OURS, {}, 1), (SELF, {"completion_tokens": 64}, 2)):
         two, four = (planned(own(catalog, NEEDED | more, code, gpus=gpus))[1] for gpus in (2, 4))
         assert two and four == pytest.approx(each * two, rel=0.01)
+
+
+def test_a_set_is_planned_by_each_of_its_members_in_whatever_order(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members with fewer pairs than a batch have a smaller one, and an engine is started for each that is studied."""
+    pairs = [Pair(question=f"Who is number {n}?", answer=f"word{n}") for n in range(100)]
+    large, small = Member("large", DOCUMENTS, pairs), Member("small", DOCUMENTS[:1], pairs[:3])
+    self = NEEDED | {"completion_tokens": 64, "batch": 64}
+    prefix = NEEDED | {"prefix": 64, "studies": 1, "completion": 50, "piece": 100}
+    for code, recipe in ((SELF, self), (PREFIX, prefix)):
+        plans = []
+        for found in ([large, small], [small, large], [large], [small]):
+            monkeypatch.setattr("upkeep.operations.plan.trainings.members", lambda *_, found=found: found)
+            plans.append(planned(own(catalog, recipe, code)))
+        (both, hours, _), (turned, same, _), (one, first, _), (_, second, _) = plans
+        assert both is not None and turned == both and one is not None and both.memory == one.memory
+        assert hours == pytest.approx(same) and first and second
+        assert hours == pytest.approx(first + second, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ from upkeep.serving.loading import load_engine
 
 cell = msgspec.json.decode(sys.argv[1], type=CellDescription)
 adapters, together = sys.argv[4:], sys.argv[3] == "together"
-engines = several.Several(cell, adapters) if together else None
+engines = several.Several(cell, adapters, 1) if together else None
 for number in json.loads(sys.argv[2]):
     if engines is None:
         asked = load_engine(msgspec.structs.replace(cell, adapters=[adapters[number]]))

@@ -18,6 +18,7 @@ from upkeep.contract import EngineSettings, ModelSpec
 
 
 def tokens(given: dict[str, Any], spec: ModelSpec, ids: Path) -> None:
+    """Write the tokens of all prompts, one after the other, and beside them how many each has."""
     chat, sizes = ChatTokens(given["model"], spec), list[int]()
     with ids.open("wb") as out, Path(given["prompts"]).open() as file:
         for line in file:
@@ -29,6 +30,7 @@ def tokens(given: dict[str, Any], spec: ModelSpec, ids: Path) -> None:
 
 
 def main(given: dict[str, Any], spec: ModelSpec, ids: Path) -> list[str]:
+    """The replies to the prompts whose tokens were written."""
     from upkeep.serving.vllm_engine import VllmEngine
 
     engine = VllmEngine(given["model"], spec, msgspec.convert(given["settings"], EngineSettings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,12 +15,18 @@ from typing import Any
 
 
 def free_port() -> int:
+    """A port of this machine's loopback that nobody listens at."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def wait(server: subprocess.Popen[bytes], port: int) -> None:
+    """Until the server answers.
+
+    Raises:
+        SystemExit: it has ended.
+    """
     while True:
         if server.poll() is not None:
             raise SystemExit(f"the server ended with {server.returncode}")
@@ -31,12 +38,19 @@ def wait(server: subprocess.Popen[bytes], port: int) -> None:
 
 
 def main(given: dict[str, Any], logs: str) -> list[str]:
+    """The replies to the prompts.
+
+    Args:
+        logs: a folder for inspect_ai's own.
+    """
     port = free_port()
     command = [given["server"], "-m", "vllm.entrypoints.openai.api_server", "--model", given["model"]]
     command += ["--served-model-name", "m", "--dtype", given["dtype"], "--host", "127.0.0.1", "--port", str(port)]
     command += ["--disable-log-stats", "--disable-uvicorn-access-log"]
-    command += [word for name, value in given["engine"].items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    server = subprocess.Popen(command, stdout=sys.stderr)
+    for name, value in given["engine"].items():
+        command += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # that is inspect_ai's
+    server = subprocess.Popen(command, stdout=sys.stderr, env=own)
     try:
         from inspect_ai import Task, eval
         from inspect_ai.dataset import MemoryDataset, Sample

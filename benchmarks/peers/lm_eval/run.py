@@ -17,6 +17,7 @@ def called_vllm() -> None:
 
 
 def main(given: dict[str, Any]) -> list[str]:
+    """The replies to the prompts."""
     called_vllm()
     import lm_eval
     from datasets import Dataset, DatasetDict

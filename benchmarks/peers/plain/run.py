@@ -9,6 +9,7 @@ from typing import Any
 
 
 def main(given: dict[str, Any]) -> list[str]:
+    """The replies to the prompts."""
     from vllm import LLM, SamplingParams
 
     with Path(given["prompts"]).open() as file:

@@ -96,9 +96,14 @@ class Model:
             count = max(1, batch_tokens // (len(ids[order[-1]]) + room))
             chosen, order = order[-count:], order[:-count]
             batches.append(chosen)
-        torch.set_num_threads(1)  # a forked process has no other
-        with get_context("fork").Pool(workers, _of.append, (self,)) as pool:
-            replied = pool.map(_replies, [([ids[n] for n in chosen], room) for chosen in batches], chunksize=1)
+        jobs = [([ids[n] for n in chosen], room) for chosen in batches]
+        if workers == 1:
+            _of.append(self)
+            replied = list(map(_replies, jobs))
+        else:
+            torch.set_num_threads(1)  # a forked process has no other
+            with get_context("fork").Pool(workers, _of.append, (self,)) as pool:
+                replied = pool.map(_replies, jobs, chunksize=1)
         found = dict(zip(chain(*batches), chain(*replied), strict=True))
         return [found[n] for n in range(len(prompts))]
 

@@ -262,6 +262,7 @@ class SharedEngine:
                     "-m",
                     wanted.module,
                     f"{self._runtime.path_of('cell', cell)}/cell.json",
+                    *([str(wanted.member)] if members else []),
                     *(self._runtime.path_of(name, path) for name, path in members.items()),
                 ),
             ),

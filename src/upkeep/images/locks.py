@@ -90,14 +90,15 @@ def stale(lock: Path) -> list[str]:
 
 
 def lock(catalog: Catalog, image: str | None = None) -> list[Path]:
-    """Resolve one image's or method's requirements, or those of all, in the order in which they build on each other.
+    """Resolve the requirements of one image, method or peer of a benchmark, or those of all, in the order in which they
+    build on each other.
 
     Returns the files written.
 
     Raises:
         UpkeepError: no image and no method of that name has any; or as `resolve`.
     """
-    folders = [catalog.root / "containers", catalog.root / "methods"]
+    folders = [catalog.root / place for place in ("containers", "methods", "benchmarks/peers")]
     if image is not None:
         places = [folder / image for folder in folders]
         return resolve(next((place for place in places if (place / "requirements.in").exists()), places[0]))

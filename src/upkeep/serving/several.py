@@ -1,4 +1,4 @@
-"""`python -m upkeep.serving.several CELL.JSON ADAPTER...`: one engine for several adapters on the same model.
+"""`python -m upkeep.serving.several CELL.JSON FIRST ADAPTER...`: one engine for several adapters on the same model.
 
 It is `upkeep.serving.serve` with a socket for each adapter, in a folder of its own beside the description's: `0/`, `1/`
 and so on, in their order. Who connects is answered with that adapter, one after the other, by an engine that is as if
@@ -64,12 +64,13 @@ class Several:
 
     Args:
         cell: a description; the adapters lie on its own.
+        first: the one that is asked first.
     """
 
-    def __init__(self, cell: CellDescription, adapters: Sequence[str]) -> None:
+    def __init__(self, cell: CellDescription, adapters: Sequence[str], first: int) -> None:
         self._cell, self._adapters = cell, adapters
         self._exchanges = cell.engine.name == "vllm"
-        self._asked = max(range(len(adapters)), key=lambda n: rank(Path(adapters[n]))) if self._exchanges else 0
+        self._asked = max(range(len(adapters)), key=lambda n: rank(Path(adapters[n]))) if self._exchanges else first
         self._engine: Any = self._loaded()
 
     def _loaded(self) -> Any:
@@ -94,11 +95,11 @@ class Several:
 
 
 def main(arguments: list[str]) -> int:
-    described, *adapters = arguments
+    described, first, *adapters = arguments
     cell = msgspec.json.decode(Path(described).read_bytes(), type=CellDescription)
     assert cell.socket is not None
     end_with_input()
-    several, place = Several(cell, adapters), Path(cell.socket)
+    several, place = Several(cell, adapters, int(first)), Path(cell.socket)
 
     def serve_one(number: int, connection: socket.socket) -> None:
         engine = several.of(number)

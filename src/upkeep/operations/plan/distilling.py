@@ -150,7 +150,9 @@ def distilled(
     return 2 * used(spec) * answers * (shown + said) + operations(spec, recipe, answers * (asked + said))
 
 
-def studying(pieces: float, piece: float, studies: int, pairs: float, asked: float, said: float) -> Work:
+def studying(
+    pieces: float, piece: float, studies: int, pairs: float, asked: float, written: float, said: float
+) -> Work:
     """What an engine is asked by a self-study: of each piece some questions, and a reply to each of them and of the
     pairs over its piece. A prompt that asks begins with what kind of question it wants, those of the replies with the
     piece, which is computed once.
@@ -159,7 +161,8 @@ def studying(pieces: float, piece: float, studies: int, pairs: float, asked: flo
         pieces, pairs: how many.
         piece: tokens of one.
         studies: questions that the model asks about each piece.
-        asked: tokens of a question.
+        asked: tokens of a question as the dataset's prompt puts it.
+        written: of a question as the model writes it.
         said: of a reply.
     """
     own = studies * pieces
@@ -168,9 +171,9 @@ def studying(pieces: float, piece: float, studies: int, pairs: float, asked: flo
         requests=own + replies,
         prompt=own * piece + replies * (piece + asked),
         computed=own * piece + pieces * piece + replies * asked,
-        output=own * asked + replies * said,
+        output=own * written + replies * said,
         attended=(own + pieces) * piece**2 / 2 + replies * asked * piece,
-        read=own * asked * (piece + asked / 2) + replies * said * (piece + asked + said / 2),
+        read=own * written * (piece + written / 2) + replies * said * (piece + asked + said / 2),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -205,13 +206,11 @@ class Estimate:
         plan = msgspec.structs.replace(NONE, **{which: hours})
         if self.catalog.method(job.method).asks:
             asked = self.trainings.asked(job)
-            plan = msgspec.structs.replace(
-                plan,
-                requests=asked and asked.requests,
-                prompt_tokens=asked and asked.prompt,
-                computed_tokens=asked and asked.computed,
-                output_tokens=asked and asked.output,
-            )
+            amounts = {
+                name: None if asked is None else math.fsum(getattr(one, of) for one in asked)
+                for name, of in zip(TOKENS, ("requests", "prompt", "computed", "output"), strict=True)
+            }
+            plan = msgspec.structs.replace(plan, **amounts)
             unknown += [] if asked else [f"requests: what it asks {job.model} before it trains is not counted"]
         return JobPlan(
             job=str(job),

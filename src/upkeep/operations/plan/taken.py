@@ -40,7 +40,9 @@ def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = Tru
     paid = spec is not None and spec.engine == "endpoint"
     computed = measured.get("computed_prompt_tokens", None if used.calls else 0.0) if told else None
     trains = isinstance(job, Training) and catalog.method(job.method).asks  # it counts its requests alone
-    replies = measured.get("recorded_replies", 0.0) + measured.get("new_replies", 0.0)
+    # Those of attempts that were killed are told nowhere.
+    whole = all(attempt.outcome == "complete" for attempt in manifest.attempts)
+    replies = measured.get("recorded_replies", 0.0) + measured.get("new_replies", 0.0) if whole else None
     return Amounts(
         requests=replies if trains else float(used.calls),
         prompt_tokens=None if trains else float(used.prompt),

@@ -16,7 +16,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell.interface import Context, quoted
 from upkeep.cell.processes import processes_of, shares
 from upkeep.cell.prompts import Prompt
-from upkeep.contract import Count, EngineSettings, ModelSpec, Pair, Positive, Probe
+from upkeep.contract import Count, Document, EngineSettings, ModelSpec, Pair, Positive, Probe
 from upkeep.errors import UpkeepError
 from upkeep.execution.roofline import Assumptions, Work, gpu_hours, start_s
 from upkeep.execution.trained_on import members
@@ -101,30 +101,31 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is asked about documents before a prefix is trained, in tokens."""
+    """What is asked about one member's documents before its prefix is trained, in tokens."""
 
-    pieces: float
+    pieces: int
     """How many."""
     piece: float
     """Of one, on average."""
+    studies: int
+    """Questions that the model asks about each."""
     pairs: int
     """How many."""
     asked: float
-    """Of a question, on average."""
+    """Of a question as it is put, on average."""
     said: float
-    """Of a reply, on average."""
+    """Of a reply, and of a question that the model writes, on average."""
     longest: int
-    """Of a question."""
+    """Of a question as it is put."""
     prefix: int
-    studies: int
 
     @property
-    def conversations(self) -> float:
+    def conversations(self) -> int:
         return self.studies * self.pieces + self.pairs
 
     @property
     def work(self) -> Work:
-        return studying(self.pieces, self.piece, self.studies, self.pairs, self.asked, self.said)
+        return studying(self.pieces, self.piece, self.studies, self.pairs, self.asked, self.said, self.said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class Trainings:
         """Args: say: as `CountedDataset` has it."""
         self.catalog, self.assumptions, self.say = catalog, assumptions, say
         self._datasets: dict[str, CountedDataset | None] = {}
+        self._studied: dict[Training, list[Study]] = {}
 
     def plan(self, job: Training, gpu: str) -> Planned:
         """Memory on a GPU at the peak, GPU-hours, and what is not known with its reason.
@@ -189,26 +191,28 @@ class Trainings:
             assert run.operations is not None  # it is there wherever the dataset is
             hours += run.turns * run.operations / (one.tflops * 1e12 * self.assumptions.prefill_share) / 3600
             if run.said is not None:
-                took, why = self._asking(spec, str(card), run.said, gpu, run.together, 0.0)
+                # Not by an engine of the suite's, which may take fewer at a time.
+                itself = msgspec.structs.replace(spec, engine="vllm")
+                took, why = self._asking(itself, str(card), run.said, gpu, run.together, 0.0)
                 if took is None:
                     return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
                 hours += run.turns * took
-        if asked := self.asked(job):
-            start = start_s(spec, 1, 1, self.assumptions)
+        for asked in self.asked(job) or ():
+            start = start_s(spec, 1, 1, self.assumptions)  # the engine has gone while the member before was trained
             took, why = self._asking(spec, str(card), asked, gpu, EngineSettings(name="none").max_in_flight, start)
             if took is None:
                 return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
             hours += took
         return Planned(plan, hours, unknown)
 
-    def asked(self, job: Training) -> Work | None:
-        """What an engine is asked before a training; None where that is not known."""
+    def asked(self, job: Training) -> list[Work] | None:
+        """What an engine is asked before a training, by member; None where that is not known."""
         recipe = self.catalog.method(job.method).variants[job.variant]
         if self._trainer(job.method) != self._prefix or self._dataset(job.dataset) is None:
             return None
         try:
             _require(recipe, job, _Recipe, _OfPrefix)
-            return self._study(job, recipe).work
+            return [study.work for study in self._studies(job)]
         except UpkeepError:  # whoever trains is told why
             return None
 
@@ -236,20 +240,21 @@ class Trainings:
         """The student reads a question, the teacher its document and the pair besides."""
         _require(recipe, job, _Recipe, _OfAnswers, *([_OfRank] if recipe.get("adapter") == "lora" else []))
         answer, devices = recipe["completion_tokens"], spec.gpus
-        room = spec.context_length - answer
+        room, epochs = spec.context_length - answer, recipe["epochs"]
         asked, batch = self.assumptions.pair_tokens, recipe["batch"]
         shown, done, said = asked + self.assumptions.document_tokens, None, None
         if (dataset := self._dataset(job.dataset)) is not None:
             rate, prompt = dataset.tokens_per_byte(None), Prompt(self.catalog.prompt_of(job.dataset))
-            both, answers = list[tuple[int, int]](), 0.0
+            both, answers, batches = list[tuple[int, int]](), 0, [1]
             for member in members(self.catalog, job):
                 texts = {document.id: document.text for document in member.documents}
                 for one in member.pairs:
                     told = [texts[one.document]] if one.document is not None else []
                     told.append(f"Question: {one.question}\nAnswer: {one.answer}")
                     both.append((_asked(prompt, one), _asked(prompt, one, told)))
-                batch = min(batch, len(member.pairs)) or batch
-                answers += batch * math.ceil(recipe["epochs"] * len(member.pairs) / batch)
+                batches.append(min(recipe["batch"], max(1, len(member.pairs))))
+                answers += batches[-1] * math.ceil(epochs * len(member.pairs) / batches[-1])
+            batch = max(batches)
             asked, shown = (round(rate * max((sizes[n] for sizes in both), default=0)) for n in (0, 1))
             student, teacher = (rate * fmean(sizes[n] for sizes in both) if both else 0.0 for n in (0, 1))
             said = answering(answers, student, answer * SAID)
@@ -264,35 +269,46 @@ class Trainings:
         _require(recipe, job, _Recipe, _OfPrefix)
         reply, asked, prefix, done = recipe["completion"], self.assumptions.pair_tokens, recipe["prefix"], None
         if self._dataset(job.dataset) is not None:
-            of = self._study(job, recipe)
-            asked, prefix = of.longest, of.prefix
-            done = studied(spec, recipe["epochs"], of.conversations, of.piece, of.asked, of.said, prefix)
+            found = self._studies(job)
+            asked, prefix = (max(getattr(one, size) for one in found) for size in ("longest", "prefix"))
+            done = sum(
+                studied(spec, recipe["epochs"], of.conversations, of.piece, of.asked, of.said, of.prefix)
+                for of in found
+            )
         at_once = min(recipe["device_batch"], recipe["batch"])
         parts = -(-recipe["batch"] // at_once)
         took = cartridge(spec, at_once, parts, asked + reply, reply, prefix, devices=spec.gpus)
         yield Run(at_once, parts, asked + reply, took, done, max(1, spec.gpus))
 
-    def _study(self, job: Training, recipe: Mapping[str, Any]) -> Study:
-        """Of a dataset that is at hand."""
+    def _studies(self, job: Training) -> list[Study]:
+        """By member, of a dataset that is at hand."""
+        if job not in self._studied:
+            card = self.catalog.method(job.method)
+            reads, recipe = supervision_of(card, job.variant), card.variants[job.variant]
+            self._studied[job] = [
+                self._study(job, member.documents, member.pairs if "Q" in reads else (), recipe)
+                for member in members(self.catalog, job)
+            ]
+        return self._studied[job]
+
+    def _study(
+        self, job: Training, documents: Sequence[Document], pairs: Sequence[Pair], recipe: Mapping[str, Any]
+    ) -> Study:
         dataset = self._dataset(job.dataset)
         assert dataset is not None
         rate, prompt = dataset.tokens_per_byte(None), Prompt(self.catalog.prompt_of(job.dataset))
-        found, reads = members(self.catalog, job), supervision_of(self.catalog.method(job.method), job.variant)
-        given = [rate * _asked(prompt, one) for member in found for one in member.pairs if "Q" in reads]
-        sizes = [[rate * len(one.text.encode()) for one in member.documents] for member in found]
-        pieces = sum(math.ceil(size / recipe["piece"]) for of in sizes for size in of)
-        own, reply = rate * _asked(prompt, Pair(question="", answer="")), recipe["completion"]
-        asks = recipe["studies"] * pieces
-        questions = sum(given) + asks * (own + reply * SAID)
+        given, sizes = ([rate * _asked(prompt, one) for one in pairs], [rate * len(d.text.encode()) for d in documents])
+        pieces, said = sum(math.ceil(size / recipe["piece"]) for size in sizes), recipe["completion"] * SAID
+        own, asks = rate * _asked(prompt, Pair(question="", answer="")), recipe["studies"] * pieces
         return Study(
             pieces=pieces,
-            piece=sum(size for of in sizes for size in of) / max(1, pieces),
-            pairs=len(given),
-            asked=questions / max(1, len(given) + asks),
-            said=reply * SAID,
-            longest=round(max([*given, *([own + reply] if recipe["studies"] else [])], default=0)),
-            prefix=min(recipe["prefix"], round(max(map(sum, sizes), default=0))),
+            piece=sum(sizes) / max(1, pieces),
             studies=recipe["studies"],
+            pairs=len(given),
+            asked=(sum(given) + asks * (own + said)) / max(1, len(given) + asks),
+            said=said,
+            longest=round(max([*given, *([own + recipe["completion"]] if asks else [])], default=0)),
+            prefix=min(recipe["prefix"], round(sum(sizes))),
         )
 
     def _asking(
