@@ -93,10 +93,8 @@ class Run:
     """None where the dataset is not at hand."""
     turns: int = 1
     """How many of its GPUs wait for each other: each has some of the layers."""
-    said: Work | None = None
-    """What the model is asked by the trainer itself."""
-    together: int = 1
-    """Answers of `said` at a time."""
+    said: Sequence[tuple[Work, int]] = ()
+    """What the model is asked by the trainer itself, by member, and how many answers it says at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +188,10 @@ class Trainings:
         for run in found:
             assert run.operations is not None  # it is there wherever the dataset is
             hours += run.turns * run.operations / (one.tflops * 1e12 * self.assumptions.prefill_share) / 3600
-            if run.said is not None:
+            for said, together in run.said:
                 # Not by an engine of the suite's, which may take fewer at a time.
                 itself = msgspec.structs.replace(spec, engine="vllm")
-                took, why = self._asking(itself, str(card), run.said, gpu, run.together, 0.0)
+                took, why = self._asking(itself, str(card), said, gpu, together, 0.0)
                 if took is None:
                     return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
                 hours += run.turns * took
@@ -240,29 +238,30 @@ class Trainings:
         """The student reads a question, the teacher its document and the pair besides."""
         _require(recipe, job, _Recipe, _OfAnswers, *([_OfRank] if recipe.get("adapter") == "lora" else []))
         answer, devices = recipe["completion_tokens"], spec.gpus
-        room, epochs = spec.context_length - answer, recipe["epochs"]
+        room, said = spec.context_length - answer, answer * SAID
         asked, batch = self.assumptions.pair_tokens, recipe["batch"]
-        shown, done, said = asked + self.assumptions.document_tokens, None, None
+        shown, done, works = asked + self.assumptions.document_tokens, None, list[tuple[Work, int]]()
         if (dataset := self._dataset(job.dataset)) is not None:
             rate, prompt = dataset.tokens_per_byte(None), Prompt(self.catalog.prompt_of(job.dataset))
-            both, answers, batches = list[tuple[int, int]](), 0, [1]
+            done, longest = 0.0, [(0.0, 0.0)]
             for member in members(self.catalog, job):
-                texts = {document.id: document.text for document in member.documents}
+                texts, both = {document.id: document.text for document in member.documents}, list[tuple[float, float]]()
                 for one in member.pairs:
                     told = [texts[one.document]] if one.document is not None else []
                     told.append(f"Question: {one.question}\nAnswer: {one.answer}")
-                    both.append((_asked(prompt, one), _asked(prompt, one, told)))
-                batches.append(min(recipe["batch"], max(1, len(member.pairs))))
-                answers += batches[-1] * math.ceil(epochs * len(member.pairs) / batches[-1])
-            batch = max(batches)
-            asked, shown = (round(rate * max((sizes[n] for sizes in both), default=0)) for n in (0, 1))
-            student, teacher = (rate * fmean(sizes[n] for sizes in both) if both else 0.0 for n in (0, 1))
-            said = answering(answers, student, answer * SAID)
-            done = distilled(spec, recipe, answers, student, teacher, answer * SAID)
+                    both.append((rate * _asked(prompt, one), rate * _asked(prompt, one, told)))
+                own = min(batch, max(1, len(both)))
+                answers = own * math.ceil(recipe["epochs"] * len(both) / own)
+                student, teacher = (fmean(sizes) for sizes in zip(*both or [(0.0, 0.0)], strict=True))
+                works.append((answering(answers, student, said), own))
+                done += distilled(spec, recipe, answers, student, teacher, said)
+                longest += both
+            batch = max(own for _, own in works)
+            asked, shown = (round(max(sizes)) for sizes in zip(*longest, strict=True))
         at_once = next(n for n in range(min(recipe["device_batch"], batch), 0, -1) if batch % n == 0)
-        parts, longest = batch // at_once, min(shown, room) + answer
+        parts = batch // at_once
         took = self_distillation(spec, recipe, at_once, parts, min(asked, room), min(shown, room), devices=devices)
-        yield Run(at_once, parts, longest, took, done, max(1, devices), said, batch)
+        yield Run(at_once, parts, min(shown, room) + answer, took, done, max(1, devices), works)
 
     def _prefix(self, job: Training, spec: ModelSpec, recipe: Mapping[str, Any]) -> Iterator[Run]:
         """A sample is a question, of a pair or as long as the model's own may be, and a reply."""
