@@ -14,14 +14,9 @@ from upkeep.gateway.engines import PACKAGES as VECTORS
 from upkeep.images import docker, environments, locks, plans
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = sorted(
-    path for folder in ("containers", "methods", "benchmarks/peers") for path in (ROOT / folder).glob("*/*.lock")
-)
-SOURCES = sorted(
-    path
-    for folder in ("containers", "methods", "benchmarks/peers")
-    for path in (ROOT / folder).glob("*/requirements.in")
-)
+FOLDERS = [ROOT / place for place in ("containers", "methods", "benchmarks/peers")]
+LOCKS = sorted(path for folder in FOLDERS for path in folder.glob("*/*.lock"))
+SOURCES = sorted(path for folder in FOLDERS for path in folder.glob("*/requirements.in"))
 DOCKERFILES = sorted((ROOT / "containers").glob("*/Dockerfile"))
 PACKAGES = [path.parent.name for path in DOCKERFILES if path.parent.name != "method"]
 """Folders with a Dockerfile of their own: what images are built on."""

@@ -184,23 +184,19 @@ class Trainings:
             )
         if self._dataset(job.dataset) is None:
             return Planned(plan, unknown=[*unknown, f"hours of training: {job.dataset} is not at hand"])
-        hours = 0.0
+        hours, start = 0.0, start_s(spec, 1, 1, self.assumptions)
+        # What a trainer says itself has no lanes; an engine starts for each member, for it goes while one is trained.
+        itself, most_at_once = msgspec.structs.replace(spec, engine="vllm"), EngineSettings(name="none").max_in_flight
+        says = [(itself, work, together, 0.0, run.turns) for run in found for work, together in run.said]
+        says += [(spec, work, most_at_once, start, 1) for work in self.asked(job) or ()]
         for run in found:
             assert run.operations is not None  # it is there wherever the dataset is
             hours += run.turns * run.operations / (one.tflops * 1e12 * self.assumptions.prefill_share) / 3600
-            for said, together in run.said:
-                # Not by an engine of the suite's, which may take fewer at a time.
-                itself = msgspec.structs.replace(spec, engine="vllm")
-                took, why = self._asking(itself, str(card), said, gpu, together, 0.0)
-                if took is None:
-                    return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
-                hours += run.turns * took
-        for asked in self.asked(job) or ():
-            start = start_s(spec, 1, 1, self.assumptions)  # the engine has gone while the member before was trained
-            took, why = self._asking(spec, str(card), asked, gpu, EngineSettings(name="none").max_in_flight, start)
+        for asked, work, together, started, turns in says:
+            took, why = gpu_hours(asked, str(card), work, together, gpu, together, started, self.assumptions)
             if took is None:
                 return Planned(plan, unknown=[*unknown, f"hours of training: {why}"])
-            hours += took
+            hours += turns * took
         return Planned(plan, hours, unknown)
 
     def asked(self, job: Training) -> list[Work] | None:
@@ -309,12 +305,6 @@ class Trainings:
             longest=round(max([*given, *([own + recipe["completion"]] if asks else [])], default=0)),
             prefix=min(recipe["prefix"], round(sum(sizes))),
         )
-
-    def _asking(
-        self, spec: ModelSpec, card: str, asked: Work, gpu: str, together: int, start: float
-    ) -> tuple[float | None, str]:
-        """GPU-hours of what a model is asked so much at a time, as `gpu_hours` has them."""
-        return gpu_hours(spec, card, asked, together, gpu, together, start, self.assumptions)
 
     def _stages(self, job: Training, recipe: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Rows]]:
         """Recipe and samples of each run of the trainer. One on documents and pairs together has rows of both.
