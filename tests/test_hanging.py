@@ -63,8 +63,10 @@ from upkeep.cell import wire
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 told = {"engine": "fake", "engine_version": "1", "packages": {}, "hardware": {}}
 listener = socket.socket(socket.AF_UNIX)
-listener.bind(json.load(open(sys.argv[1]))["socket"])
+place = json.load(open(sys.argv[1]))["socket"]
+listener.bind(place + "_")
 listener.listen()
+os.rename(place + "_", place)  # the host connects as soon as the socket is there
 print("listening", flush=True)
 steps = 0
 while True:
