@@ -27,7 +27,7 @@ from shared import copy
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.execution.fetch import fetch
-from upkeep.execution.rounds import BuiltDataset, tasks
+from upkeep.execution.rounds import BuiltDataset, answering, tasks
 from upkeep.execution.supervise import run_cell
 from upkeep.identity import describe
 from upkeep.images.environments import ensure_environment
@@ -125,7 +125,8 @@ def lay(catalog: Catalog, memory: Memory, model: str, folder: Path, documents: i
         documents=[one for one in dataset.documents if one.position < documents],
         probes=[one for one in dataset.probes if one.position < documents],
     )
-    rounds = [task.round for task in tasks(dataset, 1, bytes(len(dataset.probes)), min_streams=streams)]
+    (strand,) = tasks(dataset, [answering(dataset, min_streams=streams)], 1, bytes(len(dataset.probes)))
+    rounds = [task.round for task in strand]
     (folder / "rounds.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rounds))
     return folder
 

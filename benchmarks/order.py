@@ -4,30 +4,39 @@ The cells' own methods answer a whole stream of `oaks_babi_stream`, with an engi
 nothing (`upkeep.serving.counting`). Of the prompts that they make, what an engine computes whose cache keeps as much as
 some questions take: asked interval by interval; a group of questions through the whole stream, then the next group; and
 the least that any order could reach, were nothing to arrive. A cell that retrieves by vectors takes its embedder, query
-by query. Tokens are bytes, at the rate of the dataset's tokenizer. Prints a Markdown table.
+by query. Tokens are bytes, at the rate of the dataset's tokenizer. With `--engine` they are the model's, and the cells
+are run, too, in both orders, with vLLM on the CPU and a cache of that size: what it says it computed stands in further
+rows, and the predictions must be the same. Prints a Markdown table.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import yaml
-from shared import copy
+from shared import ROOT, copy
 
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.cell.loading import make_method
 from upkeep.cell.lockstep import lockstep
 from upkeep.cell.runner import AnswerTask
-from upkeep.cell.tokens import TokenPrompt
-from upkeep.contract import Round
-from upkeep.execution.order import by_wording
+from upkeep.cell.tokens import ChatTokens, TokenPrompt
+from upkeep.contract import EngineSettings, Manifest, Round
+from upkeep.execution import cell_job
+from upkeep.execution.fetch import fetch
+from upkeep.execution.order import Order, by_wording
 from upkeep.execution.rounds import BuiltDataset, answering
-from upkeep.identity import describe
+from upkeep.execution.supervise import run_cell
+from upkeep.identity import describe, engine_settings
 from upkeep.inputs import dataset
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
@@ -53,12 +62,17 @@ class Noted(Nothing):
         return 0
 
 
-def prompts(catalog: Catalog, cell: Cell, corpus: BuiltDataset, rate: float) -> list[TokenPrompt]:
-    """What a cell asks, a prompt a probe, in the order of the probes."""
+def prompts(catalog: Catalog, cell: Cell, corpus: BuiltDataset, rate: float | None) -> list[TokenPrompt]:
+    """What a cell asks, a prompt a probe, in the order of the probes.
+
+    Args:
+        rate: tokens a byte; None for the model's own.
+    """
     told = describe(catalog, cell, dataset(catalog, cell.dataset).chunk_tokens)
     assert told.model_spec is not None
     noted = Noted()
-    tokens = FormTokens(ByteTokens(rate), None)
+    own = ByteTokens(rate) if rate is not None else ChatTokens(str(fetch(catalog, MODEL).path), told.model_spec)
+    tokens = FormTokens(own, None)
     engine = CountingEngine(tokens, told.model_spec, noted, Assumed(reply=1, thinking=0), len(corpus.probes))
     embedder = load_embedder(told.embedder_spec, None) if told.embedder_spec is not None else None
     method = make_method(told, catalog.root / "methods", embedder, threads=1)
@@ -91,12 +105,59 @@ def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Itera
     yield "the least", least(asked, BLOCK)
 
 
-def stream(root: Path, intervals: int, questions: int) -> Catalog:
-    """A repository with the dataset in it, of this size."""
+def run(catalog: Catalog, cell: Cell, numbers: Sequence[int], room: int) -> tuple[Manifest, bytes]:
+    """A cell that is asked in these passes, and its predictions.
+
+    Args:
+        room: bytes of the engine's cache.
+    """
+
+    def settings(*of: Any) -> EngineSettings:
+        return msgspec.structs.replace(engine_settings(*of), options={"kv_cache_gib": room / 2**30})
+
+    found = Order(numbers, held=True, together=1)
+    with (
+        patch("upkeep.identity.engine_settings", settings),
+        patch("upkeep.execution.job.engine_settings", settings),
+        patch.object(cell_job, "order", lambda *_: found),
+    ):
+        manifest = run_cell(catalog, cell)
+    predictions = (Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes()
+    for folder in ("cells", "record"):
+        shutil.rmtree(catalog.results / folder)
+    return manifest, predictions
+
+
+def engine_rows(
+    catalog: Catalog, cell: Cell, corpus: BuiltDataset, held: int, longest: int
+) -> Iterator[tuple[str, int]]:
+    """What vLLM computes in each order, with a cache that holds so many questions."""
+    card = catalog.root / "models/tiny/model.yaml"
+    spec = yaml.safe_load(card.read_text())
+    card.write_text(yaml.safe_dump(spec | {"context_length": longest + 64}))  # all of it has to fit into the cache
+    catalog = Catalog(catalog.root)
+    shape = catalog.spec(MODEL).attention
+    assert shape is not None
+    room = held * (longest + BLOCK) * 2 * 4 * shape.layers * shape.kv_heads * shape.head_size
+    questions = by_wording(corpus)
+    groups = [questions[probe.stream, probe.question_id] // held for probe in corpus.probes]
+    first, second = (run(catalog, cell, numbers, room) for numbers in ([0] * len(groups), groups))
+    assert first[1] == second[1], "the order changes no prediction"
+    yield "by interval, vLLM", int(first[0].measured["computed_prompt_tokens"])
+    yield f"by question, {held} at a time, vLLM", int(second[0].measured["computed_prompt_tokens"])
+
+
+def stream(root: Path, intervals: int, questions: int, streams: int = 1) -> Catalog:
+    """A repository with the dataset in it, of this size.
+
+    Args:
+        questions: of a stream.
+    """
     copy(root)
     card = root / "datasets/oaks_babi/dataset.yaml"
     family = yaml.safe_load(card.read_text())
-    family["variants"]["stream"]["options"] |= {"chunks": intervals, "questions": questions}
+    size = {"streams": streams, "chunks": intervals, "questions": streams * questions}
+    family["variants"]["stream"]["options"] |= size
     card.write_text(yaml.safe_dump(family))
     catalog = Catalog(root)
     build_dataset(catalog, DATASET, Layout(catalog.results).dataset(DATASET))
@@ -109,7 +170,10 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=102)
     parser.add_argument("--held", type=int, default=10, help="questions that the cache holds")
     parser.add_argument("--methods", nargs="+", default=["rag_bm25/k5", "rag_bm25/k30"])
+    parser.add_argument("--engine", action="store_true", help="run the cells with vLLM, too")
     arguments = parser.parse_args()
+    os.environ["UPKEEP_RUNTIME"] = "process"
+    os.environ.setdefault("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
     with tempfile.TemporaryDirectory() as folder:
         catalog = stream(Path(folder), arguments.intervals, arguments.questions)
         counted = CountedDataset(catalog, DATASET, None)
@@ -117,9 +181,13 @@ def main() -> None:
         print("| method | order | probes | prompt tokens | computed | of the first | of the least |")
         print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
         for name in arguments.methods:
-            asked = prompts(catalog, Cell(DATASET, *name.split("/"), MODEL), corpus, counted.tokens_per_byte(None))
+            cell = Cell(DATASET, *name.split("/"), MODEL)
+            asked = prompts(catalog, cell, corpus, None if arguments.engine else counted.tokens_per_byte(None))
             found = dict(rows(asked, corpus, arguments.held))
             present, *_, floor = found.values()
+            if arguments.engine:
+                longest = max(prompt.length for prompt in asked)
+                found |= engine_rows(catalog, cell, corpus, arguments.held, longest)
             sent = f"{len(asked):,} | {sum(prompt.length for prompt in asked):,}"
             for order, tokens in found.items():
                 shares = f"{tokens / present:.3f} | {tokens / floor:.3f}"

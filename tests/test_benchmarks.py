@@ -23,6 +23,7 @@ from upkeep.layout import Layout
 
 FOLDER = ROOT / "benchmarks"
 ORDER = ["--intervals", "3", "--questions", "8", "--held", "2"]
+STRANDS = ["--streams", "2", "--intervals", "2", "--questions", "70"]
 PREFIX = ["--intervals", "2", "--questions", "3", "--chunk-tokens", "100", "--orders"]
 
 
@@ -64,6 +65,7 @@ def number(text: str) -> float:
         ("replay", ["--intervals", "2", "--questions", "8"], 2, (1, 2, 3, 4, 6)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
         ("order", [*ORDER, "--methods", "rag_bm25/k2"], 3, (2, 3, 4, 5, 6)),
+        ("strands", [*STRANDS, "--methods", "closed_book/default"], 3, (1, 3, 4)),
         ("prefix", [*PREFIX, "the suite's order", "random order"], 2, (1, 2, 3, 4)),
         pytest.param(
             "prefix", [*PREFIX, "no prefix cache", "--engine", "vllm"], 1, (1, 2, 3, 4), marks=pytest.mark.vllm

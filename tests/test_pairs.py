@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import msgspec
 import pytest
@@ -18,7 +19,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell import Answer, Seen
 from upkeep.contract import Document, Pair
 from upkeep.errors import UpkeepError
-from upkeep.execution.rounds import BuiltDataset, tasks
+from upkeep.execution.rounds import BuiltDataset, answering, tasks
 from upkeep.execution.trained_on import with_pairs
 from upkeep.identity import identity
 from upkeep.jobs import Cell
@@ -52,7 +53,7 @@ def test_a_pair_is_in_the_container_when_its_document_is_and_not_before(catalog:
     found, cutoff = corpus(given(catalog))
     assert cutoff == {}
     arrived: set[str] = set()
-    for task in tasks(found, 1, bytes(len(found.probes))):
+    for task in chain(*tasks(found, [answering(found)], 1, bytes(len(found.probes)))):
         arrived |= {one.id for one in task.round.documents}
         told = {pair.document for one in task.round.documents for pair in one.pairs}
         assert told == {one.id for one in task.round.documents} <= arrived

@@ -20,7 +20,7 @@ from upkeep.contract import (
     Usage,
 )
 from upkeep.execution.handle import Handle
-from upkeep.execution.rounds import BuiltDataset, tasks, worked_examples
+from upkeep.execution.rounds import BuiltDataset, answering, tasks, worked_examples
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.identity import describe
 from upkeep.inputs import verify_dataset
@@ -92,7 +92,8 @@ def really(root: Path, which: Cell, folder: Path) -> dict[str, tuple[int, int, i
         output=str(folder),
     )
     gold = corpus.gold(sees_of(catalog.method(which.method), which.variant))
-    rounds = [task.round for task in tasks(corpus, 1, bytes(len(corpus.probes)), gold)]
+    (strand,) = tasks(corpus, [answering(corpus)], 1, bytes(len(corpus.probes)), gold)
+    rounds = [task.round for task in strand]
     (folder / "cell.json").write_bytes(msgspec.json.encode(told))
     done = subprocess.run(
         [sys.executable, "-m", "upkeep.serving.alone", str(folder / "cell.json")],

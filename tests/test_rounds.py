@@ -46,8 +46,9 @@ def test_rounds_ask_for_what_is_open_and_bring_the_same_documents_whatever_is_do
     corpus: BuiltDataset, least: int, streams: int, trials: int, rng: object
 ) -> None:
     done = [rng.random() < 0.6 for _ in corpus.probes for _ in range(trials)]  # type: ignore[attr-defined]
-    anew = tasks(corpus, trials, bytes(len(done)), min_streams=streams, min_probes=least)
-    again = list(tasks(corpus, trials, done, min_streams=streams, min_probes=least))
+    steps = answering(corpus, least, streams)
+    (anew,) = tasks(corpus, [steps], trials, bytes(len(done)))
+    again = list(*tasks(corpus, [steps], trials, done))
     assert [task.round.documents for task in again] == [task.round.documents for task in anew]
     keys = [(probe.id, trial) for probe in corpus.probes for trial in range(trials)]
     asked: list[tuple[str, int]] = []
@@ -73,8 +74,9 @@ def test_of_what_is_kept_of_questions_all_probes_come_again_and_it_is_said_which
     corpus: BuiltDataset, least: int, trials: int, rng: object
 ) -> None:
     done = [rng.random() < 0.6 for _ in corpus.probes for _ in range(trials)]  # type: ignore[attr-defined]
-    anew = list(tasks(corpus, trials, bytes(len(done)), min_probes=least))
-    again = list(tasks(corpus, trials, done, min_probes=least, again=range(len(corpus.probes))))
+    steps = [answering(corpus, least)]
+    anew = list(*tasks(corpus, steps, trials, bytes(len(done))))
+    again = list(*tasks(corpus, steps, trials, done, again=range(len(corpus.probes))))
     assert [task.round.probes for task in again] == [task.round.probes for task in anew]
     assert [task.keys for task in again] == [task.keys for task in anew]
     keys = [(probe.id, trial) for probe in corpus.probes for trial in range(trials)]
@@ -105,11 +107,12 @@ def test_many_documents_come_in_rounds_of_their_own_before_the_probes(
     texts = [msgspec.structs.replace(d, text="x" * (n % 4)) for n, d in enumerate(corpus.documents)]
     corpus = BuiltDataset(Path(), texts, corpus.probes)
     done = bytes(len(corpus.probes))
-    whole = list(tasks(corpus, 1, done, min_probes=least))
+    steps = [answering(corpus, least)]
+    whole = list(*tasks(corpus, steps, 1, done))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "MAX_DOCUMENTS", most)
         patch.setattr(rounds, "MAX_CHARACTERS", characters)
-        split = list(tasks(corpus, 1, done, min_probes=least))
+        split = list(*tasks(corpus, steps, 1, done))
     arrived: list[Document] = []
     asked = iter(whole)
     for task in split:

@@ -23,7 +23,7 @@ from upkeep.contract import (
     Spent,
     Usage,
 )
-from upkeep.execution.rounds import BuiltDataset, tasks
+from upkeep.execution.rounds import BuiltDataset, answering, tasks
 from upkeep.yaml_files import read_yaml
 
 __all__ = ["bench", "tiny"]
@@ -162,7 +162,8 @@ def test_a_method_that_asks_as_documents_arrive_gives_the_same_predictions_howev
     setup = model(tiny, sampling=Sampling(temperature=temperature, max_tokens=6)) | {"trials": 2}
 
     def fed(done: Sequence[int]) -> list[Round]:
-        return [task.round for task in tasks(corpus, 2, done, min_streams=2, min_probes=4)]
+        (strand,) = tasks(corpus, [answering(corpus, min_probes=4, min_streams=2)], 2, done)
+        return [task.round for task in strand]
 
     size = 2 * len(corpus.probes)
     bench.run(fed(bytes(size)), **setup)
@@ -239,7 +240,8 @@ def test_the_engine_is_kept_busy(bench: Bench, tiny: Path, monkeypatch: pytest.M
             asked = [p for stream in streams for at in range(4) for p in probes(at, "a", stream)]
             card = read_yaml(ROOT / "methods/memory_scaffold/method.yaml", MethodCard)
             # A round is full with one stream's probes, as where each has many questions.
-            fed = tasks(BuiltDataset(Path(), held, asked), 1, bytes(len(asked)), min_streams=card.streams, min_probes=1)
+            corpus = BuiltDataset(Path(), held, asked)
+            (fed,) = tasks(corpus, [answering(corpus, min_probes=1, min_streams=card.streams)], 1, bytes(len(asked)))
             work, least, parameters = [task.round for task in fed], 4, {"budget": 16}
             shutil.copytree(ROOT / "methods/memory_scaffold", bench.methods / "m")
         case "extraction":

@@ -64,7 +64,7 @@ def test_container_that_starts_again_is_fed_from_the_first_document_on_in_the_sa
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, most: int
 ) -> None:
     monkeypatch.setattr(rounds, "MAX_DOCUMENTS", most)
-    monkeypatch.setattr(rounds.tasks, "__defaults__", (None, 1, 4))  # a round is soon full
+    monkeypatch.setattr(rounds.stranded, "__defaults__", (4, 1))  # a round is soon full
     log = tmp_path / "fed"
     watched = WATCHED.format(log=str(log))
     run_cell(catalog, ECHO, runtime=ScriptedRuntime(extra=watched))

@@ -144,6 +144,7 @@ METHOD: Fields = {
     "trains": "content",
     "asks": "content",
     "prefix": "out",
+    "shows": "out",
     "streams": "in",
     "resources": "content",
 }

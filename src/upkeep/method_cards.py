@@ -64,21 +64,23 @@ class Shown(NamedTuple):
 
 
 def shown_of(card: MethodCard, variant: str) -> Shown | None:
-    """What a variant says that its prompts show: `shows: {ranked: k, latest: window}` names its parameters for both.
-    None where they begin with what all questions of an interval share."""
+    """What a variant says that its prompts show, itself or by its method: `shows: {ranked: k, latest: window}` names
+    its parameters for both, and `shows: {}` says that it is no document. None where nothing is said: all that has
+    arrived may stand there, before each question of an interval."""
     chosen = card.variants[variant]
-    if (named := chosen.get(SHOWS)) is None:
+    if (named := chosen.get(SHOWS, card.shows)) is None:
         return None
     return Shown(*(chosen[named[kind]] if kind in named else 0 for kind in Shown._fields))
 
 
 def _check_shown(path: Path, card: MethodCard, variant: str) -> None:
     chosen = card.variants[variant]
-    named, where = chosen.get(SHOWS, {"ranked": ""}), f"{path}: variants.{variant}.{SHOWS}"
-    expected = "`{ranked: PARAMETER}`, or `{ranked: PARAMETER, latest: PARAMETER}`"
-    if not isinstance(named, dict) or "ranked" not in named or not named.keys() <= set(Shown._fields):
+    named = {} if (said := chosen.get(SHOWS, card.shows)) is None else said
+    where = f"{path}: variants.{variant}.{SHOWS}" if SHOWS in chosen else f"{path}: {SHOWS}"
+    expected = "`{ranked: PARAMETER, latest: PARAMETER}`, or one of them, or none: `{}`"
+    if not isinstance(named, dict) or not named.keys() <= set(Shown._fields):
         raise UpkeepError(f"variant {variant!r}: what its prompts show", where=where, expected=expected, found=named)
-    for parameter in named.values() if SHOWS in chosen else ():
+    for parameter in named.values():
         value = chosen.get(parameter) if isinstance(parameter, str) else None
         if type(value) is not int or value < 1:
             raise UpkeepError(

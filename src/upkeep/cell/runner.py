@@ -30,6 +30,7 @@ from upkeep.cell.machine import write_environment, write_usage
 from upkeep.cell.method import Method
 from upkeep.cell.mistakes import answer_of, describe
 from upkeep.cell.remote import RemoteEngine
+from upkeep.cell.strands import Strands
 from upkeep.cell.training import train
 from upkeep.contract import (
     CellDescription,
@@ -149,6 +150,8 @@ class AnswerTask:
 
     def __post_init__(self) -> None:
         self.log = Log(self.output / "predictions.jsonl", Prediction)
+        # Of all strands together: one at a time, where the card says so.
+        self.gate = asyncio.Semaphore(1 if self.cell.one_at_a_time else self.cell.engine.max_in_flight)
 
     def handle(self, key: str, trial: int = 0) -> Handle:
         return _handle(self.engine, self.cell, self.cell.model_spec, key, trial)
@@ -162,11 +165,10 @@ class AnswerTask:
         return llm
 
     async def bounded(self, work: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        """Run coroutines, at most `max_in_flight` at a time (one, where the card says so), begun in their order."""
-        gate = asyncio.Semaphore(1 if self.cell.one_at_a_time else self.cell.engine.max_in_flight)
+        """Run coroutines, at most `max_in_flight` at a time, begun in their order."""
 
         async def one(start: Callable[[], Coroutine[Any, Any, None]]) -> None:
-            async with gate:
+            async with self.gate:
                 await start()
 
         died: Sequence[BaseException] = ()
@@ -178,6 +180,17 @@ class AnswerTask:
             died = group_of_them.exceptions
         if died:  # raised in the clause, it would be in a group again with the first releases of Python 3.11
             raise died[0]
+
+    async def rounds(self, strands: Strands) -> None:
+        """Take each strand's rounds one after the other, the strands side by side."""
+        begun, under_way = strands.first(), dict[asyncio.Task[None], Round]()
+        while begun or under_way:
+            under_way |= {asyncio.create_task(self.round(round)): round for round in begun}
+            ended, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+            rounds = [under_way.pop(task) for task in ended]
+            begun = strands.next([round.strand for round in rounds if not round.last])
 
     async def round(self, round: Round) -> None:
         gained: dict[str, list[Document]] = {}
@@ -329,8 +342,7 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO, load: Load = rea
     write_environment(cell, engine, output / "engine.json")
     task = AnswerTask(cell, method, engine, output, writer)
     with lockstep(_Models([one for one in (engine, writer) if one is not None])) as loop:
-        for round in _read(rounds):
-            loop.run(task.round(round))
+        loop.run(task.rounds(Strands(_read(rounds))))
         loop.run(method.close())
     write_usage(output / "usage.json", task.arrival)
 

@@ -21,7 +21,7 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Paper and section, or the publication that it comes from."""
     variants: dict[Name, dict[str, Any]]
     """Parameters of each named setting. `writer`, `embedder` and `embedder_gpu` are none, but the models of these roles
-    in this setting; nor is `sees`. `supervision` is one, and decides what is handed in."""
+    in this setting; nor are `sees` and `shows`. `supervision` is one, and decides what is handed in."""
     settings: list[str] = []
     """The parameters that tables print in their `setting` column, in order."""
     supervision: Supervision = ""
@@ -61,6 +61,8 @@ class MethodCard(Record, frozen=True, kw_only=True):
     """Whether a training asks the model that it starts from, before it trains."""
     prefix: bool = False
     """Whether a training makes a prefix, which the transformers engine alone serves and nothing is trained on."""
+    shows: dict[str, Any] | None = None
+    """What its prompts show, unless a variant says so (`upkeep.method_cards.shown_of`)."""
     streams: Positive = 1
     """Streams that are fed side by side at least, where there are so many: more than one for a method that asks a model
     about documents one after the other, which would keep an engine waiting."""

@@ -1,6 +1,6 @@
 """What a container is given round by round: documents, probes, and of the answer key what its method may see."""
 
-from upkeep.contract.base import Count, Record
+from upkeep.contract.base import Count, Positive, Record
 from upkeep.contract.predictions import Form
 
 
@@ -60,7 +60,8 @@ class Gold(Record, frozen=True, kw_only=True):
 class Round(Record, frozen=True, kw_only=True):
     """A line that the host writes to the container: documents that arrive now, then the probes to answer.
 
-    The next round is sent when every probe of this one is answered, so what has not arrived is not in the container.
+    The next round of a strand is sent when every probe of this one is answered, so what has not arrived is not in the
+    container. Each stream is in one strand.
     """
 
     documents: list[Document]
@@ -68,3 +69,8 @@ class Round(Record, frozen=True, kw_only=True):
     gold: list[Gold] = []
     done: list[tuple[str, Count]] = []
     """Probes of this round, by id and trial, that an earlier container has answered: they are not asked again."""
+    strand: Count = 0
+    strands: Positive = 1
+    """How many there are; their first rounds are sent at once."""
+    last: bool = False
+    """Whether it is its strand's last."""

@@ -21,7 +21,7 @@ from upkeep.execution import publish
 from upkeep.execution.collected import Collected
 from upkeep.execution.job import Runtime, SupervisedJob
 from upkeep.execution.order import order
-from upkeep.execution.rounds import BuiltDataset, Task, tasks
+from upkeep.execution.rounds import BuiltDataset, Task, stranded, tasks
 from upkeep.execution.share import SharedEngines
 from upkeep.execution.trained_on import cutoff, members, members_of, require_apart, with_pairs
 from upkeep.execution.watch import Failed, Limits
@@ -93,13 +93,14 @@ class CellJob(SupervisedJob):
         answers, gold = corpus.answers(trials), corpus.gold(sees_of(self.card, self.job.variant))
         path = self.work / "predictions.jsonl"
         with self._engines() as shared, Collected(path, Prediction, answers, self.state.key) as results:
-            portions = self._portions()
+            portions, strands = self._portions()
+            rounds = stranded(corpus, strands, min_streams=self.card.streams)
             for member in dict.fromkeys(member for member, _ in portions):
                 with self._models(shared, member):
                     for portion in sorted({one for one in portions if one[0] == member}):
                         mine = _Mine(results.done, portions, portion, trials)
                         again = self._again(portions, portion)
-                        feed = partial(tasks, corpus, trials, mine, gold, self.card.streams, again=again)
+                        feed = partial(tasks, corpus, rounds, trials, mine, gold, again)
                         self._complete(results, mine, feed, retries)
         measured = self._compared(path) if self.ask == "everything" else {}
         if (passes := len({number for _, number in portions})) > 1:
@@ -108,14 +109,15 @@ class CellJob(SupervisedJob):
         self.report.end("publishing")
         return publish.publish_cell(path, answers, draft, self.work / "staging", self.target, self._disk)
 
-    def _portions(self) -> list[Portion]:
-        """Of each probe, what it is asked with: the member of a set of models, and the pass."""
-        numbers: Sequence[int] = [0] * len(self.corpus.probes)
+    def _portions(self) -> tuple[list[Portion], int]:
+        """Of each probe, what it is asked with: the member of a set of models, and the pass; and the strands."""
+        numbers, strands = [0] * len(self.corpus.probes), 1
         # One pass where an engine has little to do, for a cell that was published is on record, or nothing may be
         # asked; and where nothing on record counts, so that every pass would ask anew what arriving documents ask.
         if self.ask == "unknown" and not (self.target / "manifest.json").exists():
-            numbers = order(self.catalog, self.job, self.corpus, self.description.trials).numbers
-        return list(zip(self.members or [""] * len(numbers), numbers, strict=True))
+            found = order(self.catalog, self.job, self.corpus, self.description.trials)
+            numbers, strands = [*found.numbers], found.strands
+        return list(zip(self.members or [""] * len(numbers), numbers, strict=True)), strands
 
     def _again(self, portions: Sequence[Portion], portion: Portion) -> Container[int]:
         """Places of the probes that a container is asked though they are done: what the method keeps of a question is
@@ -133,7 +135,11 @@ class CellJob(SupervisedJob):
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
     def _complete(
-        self, collected: Collected[Prediction], done: Sequence[int], feed: Callable[[], Iterator[Task]], retries: int
+        self,
+        collected: Collected[Prediction],
+        done: Sequence[int],
+        feed: Callable[[], list[Iterator[Task]]],
+        retries: int,
     ) -> None:
         """Make attempts until every record is there.
 

@@ -1,4 +1,4 @@
-"""In how many passes a cell is asked, and which questions in which.
+"""In how many passes a cell is asked and which questions in which, and how many of its streams side by side.
 
 All questions of an interval share what had arrived, so they are asked together, interval after interval: one pass. What
 a question finds by itself stands in the prompt of the same question one interval before, and in no other. So a group of
@@ -6,6 +6,10 @@ questions is asked through all intervals, as many as the engine keeps the prompt
 of its own, with a new container that is fed all documents as they arrive. Whether that takes less time follows from
 what the method's card says of its prompts (`shows`) and from the model's card. It changes no answer of an engine whose
 answers depend on their prompts alone, and is no part of a cell's identity.
+
+On a GPU each step reads the weights, for one answer or for a hundred; so a round that waits for its slowest answers
+wastes most of what it takes. Then the streams are dealt to several strands (`rounds.stranded`), as many as it pays to
+have and as the engine has room for.
 """
 
 from __future__ import annotations
@@ -13,12 +17,12 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from upkeep.catalog import Catalog
-from upkeep.contract import ModelSpec
-from upkeep.execution.roofline import Assumptions, Figures, Work, figures, gpu_of, read_assumptions, work_s
+from upkeep.contract import EngineSettings, ModelSpec
+from upkeep.execution.roofline import Assumptions, Figures, Work, at_once, figures, gpu_of, read_assumptions, work_s
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import engine_settings
 from upkeep.jobs import Cell
@@ -30,16 +34,22 @@ REST_TOKENS = 512
 FILLED = 0.75
 """Of an engine's cache that a group may fill: what is counted in another tokenizer's tokens may be more, and a group
 that does not fit finds nothing in it."""
+WORTH = 0.98
+"""Of an order's time: what a less simple one may take at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The passes of a cell."""
+    """How a cell is asked."""
 
     numbers: Sequence[int]
     """Of each probe's pass, from 0."""
     held: bool
     """Whether a question's prompt is still in the engine's cache when its next one comes."""
+    together: float
+    """Records that an engine works on at a time, on average."""
+    strands: int = 1
+    """Streams, or packs of them, that are asked side by side."""
 
     @property
     def passes(self) -> int:
@@ -51,27 +61,35 @@ class _Prompts:
     """What a cell asks, as far as its method's card tells.
 
     Args:
+        shown: None where prompts may show all that has arrived, which all questions of an interval share.
         tokens: of a document of each stream, on average.
     """
 
     corpus: BuiltDataset
-    shown: Shown
+    shown: Shown | None
     tokens: dict[str, float]
     reply: int
     trials: int
     limit: int
     """Tokens of a prompt at most."""
 
-    def length(self, stream: str, arrived: int) -> float:
-        ranked = min(self.shown.ranked, arrived)
-        latest = min(self.shown.latest, arrived - ranked)
-        return min(self.limit, self.tokens[stream] * (ranked + latest) + REST_TOKENS)
+    def shared(self, stream: str, arrived: int) -> float:
+        """Tokens that all prompts of an interval begin with."""
+        if self.shown is None:
+            return min(self.limit, self.tokens[stream] * arrived)
+        return 0.0 if self.shown.ranked else self.tokens[stream] * min(self.shown.latest, arrived)
 
-    @property
-    def longest(self) -> float:
-        """With its reply."""
+    def length(self, stream: str, arrived: int) -> float:
+        own = 0.0
+        if self.shown is not None and self.shown.ranked:
+            ranked = min(self.shown.ranked, arrived)
+            own = self.tokens[stream] * (ranked + min(self.shown.latest, arrived - ranked))
+        return min(self.limit, self.shared(stream, arrived) + own + REST_TOKENS)
+
+    def longest(self, of: Callable[[str, int], float]) -> float:
+        """The most that anything comes to in any stream."""
         sizes = {stream: end - first for stream, (first, end) in self.corpus.streams.items()}
-        return self.reply + max(self.length(probe.stream, sizes[probe.stream]) for probe in self.corpus.probes)
+        return max(of(probe.stream, sizes[probe.stream]) for probe in self.corpus.probes)
 
     def work(self, *, held: bool) -> Work:
         """What an engine does.
@@ -79,17 +97,16 @@ class _Prompts:
         Args:
             held: whether it keeps the prompt that a question had before.
         """
-        before: dict[tuple[str, str], int] = {}
         prompt = computed = attended = 0.0
-        for probe in self.corpus.probes:
-            key, arrived = (probe.stream, probe.question_id), probe.position + 1
-            length, known = self.length(probe.stream, arrived), 0.0
-            if held and (last := before.get(key)) is not None:
-                known = min(length, self.tokens[probe.stream] * kept(self.shown.ranked, last, arrived - last))
-            before[key] = arrived
-            prompt += length
-            computed += length - known
-            attended += (length**2 - known**2) / 2
+        for stream, arrived, last, questions in self._intervals():
+            length, shared = self.length(stream, arrived), self.shared(stream, arrived)
+            found = self.tokens[stream] * kept(self.shown.ranked, last, arrived - last) if held and self.shown else 0.0
+            # Of the first question, and of the others: what has arrived since stands behind what had before.
+            known = min(length, max(found, self.shared(stream, last) if self.shown is None else 0.0))
+            others = min(length, max(found, shared))
+            prompt += questions * length
+            computed += length - known + (questions - 1) * (length - others)
+            attended += (questions * length**2 - known**2 - (questions - 1) * others**2) / 2
         requests = len(self.corpus.probes) * self.trials
         # Further trials have the prompt of the first.
         return Work(
@@ -100,6 +117,13 @@ class _Prompts:
             attended=attended,
             read=prompt * self.trials * self.reply,
         )
+
+    def _intervals(self) -> Iterator[tuple[str, int, int, int]]:
+        """Each interval of a stream: the documents that have arrived and that had at the one before, the questions."""
+        last: dict[str, int] = {}
+        for (stream, position), questions in Counter((one.stream, one.position) for one in self.corpus.probes).items():
+            yield stream, position + 1, last.get(stream, 0), questions
+            last[stream] = position + 1
 
 
 @functools.cache
@@ -114,43 +138,104 @@ def kept(ranked: int, arrived: int, more: int) -> float:
 
 
 def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> Order:
-    """The passes in which a cell's probes are asked that take its engine least time."""
+    """That which takes a cell's engine least time; of such as take about the same the simplest."""
     card, spec = catalog.method(cell.method), catalog.spec(cell.model) if cell.model != "none" else None
-    one = Order([0] * len(corpus.probes), held=False)
-    shown = shown_of(card, cell.variant)
+    steps = answering(corpus, min_streams=card.streams)
+    asked = len(corpus.probes) * trials / max(1, len(steps))
+    simple, shown = Order([0] * len(corpus.probes), held=False, together=asked), shown_of(card, cell.variant)
     # What an engine of the method's own is asked is on no record: a further pass would have it all asked again.
-    if shown is None or spec is None or card.holds_model or catalog.engine(cell.model) is None or not corpus.probes:
-        return one
+    if spec is None or card.holds_model or catalog.engine(cell.model) is None or not corpus.probes:
+        return simple
+    # A CPU takes as long for each answer of a step, and the transformers engine keeps one prompt.
+    many = spec.gpus > 0 and spec.engine != "transformers" and not card.one_at_a_time
+    if not many and not (shown and shown.ranked):
+        return simple
     settings, a = engine_settings(catalog, cell, cell.model), read_assumptions(catalog)
     known, _ = figures(spec, catalog.model_card(cell.model), gpu_of(spec, a), a, settings.threads)
-    if known is None or not settings.prefix_cache:
-        return one
+    if known is None:
+        return simple
     prompts = _Prompts(corpus, shown, _tokens(corpus), reply_tokens(spec, a), trials, spec.context_length)
-    steps = answering(corpus, min_streams=card.streams)
     abreast = max(len({corpus.probes[place].stream for place in step.probes}) for step in steps)
-    group = _held(spec, known, prompts) // abreast
-    questions = by_wording(corpus)
-    most = max(Counter(stream for stream, _ in questions).values())
-    if group >= most:
-        return Order(one.numbers, held=True)
-    if not group:
-        return one
-    numbers = [questions[probe.stream, probe.question_id] // group for probe in corpus.probes]
-    passes, together = math.ceil(most / group), len(numbers) * trials / len(steps)
-    now = work_s(spec, known, prompts.work(held=False), together, settings.max_in_flight)
-    then = work_s(spec, known, prompts.work(held=True), together / passes, settings.max_in_flight)
-    return Order(numbers, held=True) if then + a.pass_s * (passes - 1) < now else one
+    engine = _Engine(spec, known, settings, a, prompts, asked, abreast)
+    choices = [*engine.choices(engine.most if many else 1)]
+    quickest = min(seconds for seconds, _ in choices)
+    return next(found for seconds, found in choices if WORTH * seconds <= quickest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What is asked of which engine, and how long it takes in which order.
+
+    Args:
+        asked: records of a round, on average.
+        abreast: streams of a round, at most.
+    """
+
+    spec: ModelSpec
+    known: Figures
+    settings: EngineSettings
+    assumed: Assumptions
+    prompts: _Prompts
+    asked: float
+    abreast: int
+
+    @property
+    def most(self) -> int:
+        """Strands that there can be."""
+        return max(1, len({probe.stream for probe in self.prompts.corpus.probes}) // self.abreast)
+
+    def choices(self, strands: int) -> Iterator[tuple[float, Order]]:
+        """Orders, the simple ones first, with the seconds that they take; with so many strands at most."""
+        probes = self.prompts.corpus.probes
+        works = {held: self.prompts.work(held=held) for held in (False, True)}
+        questions = by_wording(self.prompts.corpus)
+        most = max(Counter(stream for stream, _ in questions).values())
+        fitting = [number for number in range(1, strands + 1) if number == 1 or self._room(number) > 0]
+        groups = {number: self._held // (self.abreast * number) for number in fitting}
+        for number, group in groups.items():
+            held, together = group >= most, self._together(self.asked, number)
+            yield self._seconds(works[held], number, together), Order([0] * len(probes), held, together, number)
+        for number, group in groups.items():
+            if 0 < group < most:
+                passes = math.ceil(most / group)
+                together = self._together(self.asked / passes, number)
+                numbers = [questions[probe.stream, probe.question_id] // group for probe in probes]
+                starts = self.assumed.pass_s * (passes - 1)
+                yield self._seconds(works[True], number, together) + starts, Order(numbers, True, together, number)
+
+    @property
+    def _held(self) -> int:
+        """How many questions' prompts the engine keeps: the transformers engine its latest one."""
+        prompts = self.prompts
+        if prompts.shown is None or not prompts.shown.ranked or not self.settings.prefix_cache:
+            return 0  # what a question finds by itself stands nowhere, or is not kept
+        if self.spec.engine == "transformers":
+            return 1
+        return int(FILLED * self.known.room / (self.known.kv * (prompts.reply + prompts.longest(prompts.length))))
+
+    def _room(self, strands: int) -> float:
+        """Bytes beside what all prompts of a round begin with."""
+        return FILLED * self.known.room - strands * self.abreast * self.known.kv * self._shared
+
+    @property
+    def _shared(self) -> float:
+        return self.prompts.longest(self.prompts.shared)
+
+    def _together(self, asked: float, strands: int) -> float:
+        """Records that are worked on at a time, on average: fewer than are asked, where some take longer than others,
+        and where some strands end before others."""
+        lasting = self.most / math.ceil(self.most / strands)
+        return lasting * (at_once(asked) if self.spec.thinking == "on" else asked)
+
+    def _seconds(self, work: Work, strands: int, together: float) -> float:
+        room = self._room(strands) if strands > 1 else self.known.room
+        return work_s(self.spec, replace(self.known, room=room), work, together, self.settings.max_in_flight)
 
 
 def reply_tokens(spec: ModelSpec, a: Assumptions) -> int:
     """Of a reply, as plans take it."""
     thinking = a.thinking_tokens if spec.thinking == "on" else 0
     return min(spec.sampling.max_tokens, a.reply_tokens + thinking if spec.trained else spec.sampling.max_tokens)
-
-
-def _held(spec: ModelSpec, known: Figures, prompts: _Prompts) -> int:
-    """How many prompts an engine keeps: the transformers engine its latest one."""
-    return 1 if spec.engine == "transformers" else int(FILLED * known.room / (known.kv * prompts.longest))
 
 
 def by_wording(corpus: BuiltDataset) -> dict[tuple[str, str], int]:

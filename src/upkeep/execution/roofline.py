@@ -157,6 +157,13 @@ def figures(spec: ModelSpec, card: str, gpu: str, a: Assumptions, threads: int =
     return Figures(weights, room, kv, arithmetic, bandwidth * a.decode_share, token, pair), ""
 
 
+def at_once(asked: float) -> float:
+    """Of records that are asked together and reasoned on, those that are worked on at a time, on average until the last
+    is answered: n / H(n), with H the harmonic numbers. That is so where lengths are exponential: the longest of n is
+    H(n) times the mean then."""
+    return asked / sum(1 / number for number in range(1, math.ceil(asked) + 1)) if asked > 1 else asked
+
+
 def work_s(spec: ModelSpec, known: Figures, found: Work, together: float, in_flight: int) -> float:
     """Seconds that an engine works.
 
@@ -174,11 +181,15 @@ def work_s(spec: ModelSpec, known: Figures, found: Work, together: float, in_fli
     if known.bandwidth is None:
         rows = lanes / batch if spec.engine == "transformers" else 1.0  # a step decodes as many lanes as there are
         return (prefill + rows * known.token * found.output + known.pair * found.read) / known.arithmetic
+    read = found.output / batch * weights_read(spec, known, batch) + known.kv * found.read
+    return prefill / known.arithmetic + read / known.bandwidth
+
+
+def weights_read(spec: ModelSpec, known: Figures, batch: float) -> float:
+    """Bytes of the weights that a step of decoding reads: of experts, each of its answers chooses for itself."""
     active = spec.active_b or spec.parameters_b
     assert active is not None and spec.parameters_b is not None
-    # Which experts a step reads: each of its tokens chooses for itself.
-    touched = known.weights * (1 - math.pow(1 - active / spec.parameters_b, batch))
-    return prefill / known.arithmetic + (found.output / batch * touched + known.kv * found.read) / known.bandwidth
+    return known.weights * (1 - math.pow(1 - active / spec.parameters_b, batch))
 
 
 def gpu_hours(

@@ -2,15 +2,19 @@
 
 A round holds one interval of one stream, or of several streams where one has too few probes to fill a batch. The next
 one is sent when every probe of this one is answered, so a document is in the container when it has arrived, not before.
+Where the slowest answers would hold up an engine, the streams are dealt to several strands: each is such a run of
+rounds, and none waits for another.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
 from array import array
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,6 +93,22 @@ class BuiltDataset:
             ranges[document.stream] = first, place + 1
         return ranges
 
+    @functools.cached_property
+    def intervals(self) -> list[list[RoundPlaces]]:
+        """Of each stream those in which probes are asked."""
+        places: dict[str, dict[int, list[int]]] = {}
+        for place, probe in enumerate(self.probes):
+            places.setdefault(probe.stream, {}).setdefault(probe.position, []).append(place)
+        found = []
+        for stream, probes_at in places.items():
+            mine, sent = [], self.streams.get(stream, (0, 0))[0]
+            for position in sorted(probes_at):
+                _, end = self.arrived(stream, position)
+                mine.append(RoundPlaces(tuple(range(sent, end)), tuple(probes_at[position])))
+                sent = end
+            found.append(mine)
+        return found
+
     def arrived(self, stream: str, position: int) -> tuple[int, int]:
         """The half-open range of the documents of a stream up to a position."""
         first, last = self.streams.get(stream, (0, 0))
@@ -157,30 +177,34 @@ def answering(corpus: BuiltDataset, min_probes: int = MIN_PROBES, min_streams: i
     """The rounds in which all probes are asked: an interval of one stream each, of further streams while there are
     fewer than `min_probes`, or fewer streams than `min_streams`. A stream that is begun is in every round until its
     last probe."""
-    begun = dict.fromkeys((probe.stream for probe in corpus.probes), 0)
-    intervals: dict[str, dict[int, list[int]]] = {stream: {} for stream in begun}
-    for place, probe in enumerate(corpus.probes):
-        intervals[probe.stream].setdefault(probe.position, []).append(place)
-    lanes = []
-    for stream, probes_at in intervals.items():
-        lane, sent = [], corpus.streams.get(stream, (0, 0))[0]
-        for position in sorted(probes_at):
-            _, end = corpus.arrived(stream, position)
-            lane.append(RoundPlaces(tuple(range(sent, end)), tuple(probes_at[position])))
-            sent = end
-        lanes.append(lane)
-    return _pack(lanes, min_probes, min_streams)
+    return _pack(corpus.intervals, min_probes, min_streams)
 
 
-def _pack(lanes: list[list[RoundPlaces]], min_probes: int, min_lanes: int) -> list[RoundPlaces]:
-    """Merge the steps of several lanes: as many lanes side by side as fill a step, each in its own order."""
-    pending, active, packed = deque(map(iter, lanes)), list[Iterator[RoundPlaces]](), list[RoundPlaces]()
+def stranded(
+    corpus: BuiltDataset, strands: int, min_probes: int = MIN_PROBES, min_streams: int = 1
+) -> list[list[RoundPlaces]]:
+    """The same in so many strands at most, none of them empty: each stream goes to the one with fewest probes, those
+    with most probes first."""
+    shares: list[list[tuple[int, list[RoundPlaces]]]] = [[] for _ in range(strands)]
+    sizes = [(0, number) for number in range(strands)]  # a heap
+    asked = [sum(len(step.probes) for step in stream) for stream in corpus.intervals]
+    for place in sorted(range(len(asked)), key=lambda place: -asked[place]):
+        size, number = sizes[0]
+        heapq.heapreplace(sizes, (size + asked[place], number))
+        shares[number].append((place, corpus.intervals[place]))
+    packed = [_pack([stream for _, stream in sorted(share)], min_probes, min_streams) for share in shares]
+    return [strand for strand in packed if strand]
+
+
+def _pack(streams: list[list[RoundPlaces]], min_probes: int, min_streams: int) -> list[RoundPlaces]:
+    """Merge the steps of several streams: as many side by side as fill a step, each in its own order."""
+    pending, active, packed = deque(map(iter, streams)), list[Iterator[RoundPlaces]](), list[RoundPlaces]()
     while True:
         ready, active, steps, size = deque(active), [], list[RoundPlaces](), 0
-        while ready or (pending and (size < min_probes or len(steps) < min_lanes)):
-            lane = ready.popleft() if ready else pending.popleft()
-            if (step := next(lane, None)) is not None:
-                active.append(lane)
+        while ready or (pending and (size < min_probes or len(steps) < min_streams)):
+            stream = ready.popleft() if ready else pending.popleft()
+            if (step := next(stream, None)) is not None:
+                active.append(stream)
                 steps.append(step)
                 size += len(step.probes)
         if not steps:
@@ -200,26 +224,37 @@ class Task:
 
 def tasks(
     corpus: BuiltDataset,
+    strands: Sequence[Sequence[RoundPlaces]],
     trials: int,
     done: Sequence[int],
     gold: Sequence[Gold] | None = None,
-    min_streams: int = 1,
-    min_probes: int = MIN_PROBES,
     again: Container[int] = (),
-) -> Iterator[Task]:
-    """The rounds of a cell, in order, from the first document on. Documents come in the same portions whatever is done
-    already, for a method may work on those that arrive together; where they are many, in rounds before the probes.
+) -> list[Iterator[Task]]:
+    """The rounds of each strand, in order, from the first document on. Documents come in the same portions whatever is
+    done already, for a method may work on those that arrive together; where they are many, in rounds before the probes.
 
     Args:
         done: for each key (probe * trials + trial) whether its prediction is there; it is not asked for again.
         gold: the answer key as far as the method sees it, in the order of the probes.
-        min_streams: streams side by side at least.
         again: places of probes that are sent even where they are done (`MethodCard.per_question`).
     """
-    for step in answering(corpus, min_probes, min_streams):
+    makes = [partial(Round, strand=number, strands=len(strands)) for number in range(len(strands))]
+    return [_tasks(make, corpus, steps, trials, done, gold, again) for make, steps in zip(makes, strands, strict=True)]
+
+
+def _tasks(
+    make: Callable[..., Round],
+    corpus: BuiltDataset,
+    steps: Sequence[RoundPlaces],
+    trials: int,
+    done: Sequence[int],
+    gold: Sequence[Gold] | None,
+    again: Container[int],
+) -> Iterator[Task]:
+    for number, step in enumerate(steps, 1):
         *earlier, documents = bounded(corpus.documents[place] for place in step.documents)
         for some in earlier:
-            yield Task(Round(documents=some, probes=[]), ())
+            yield Task(make(documents=some, probes=[]), ())
         keys = {place: range(place * trials, (place + 1) * trials) for place in step.probes}
         asked = [place for place in step.probes if place in again or not all(done[key] for key in keys[place])]
         probes = [corpus.probes[place] for place in asked]
@@ -230,11 +265,12 @@ def tasks(
             if done[place * trials + trial]
         ]
         yield Task(
-            Round(
+            make(
                 documents=documents,
                 probes=probes,
                 gold=[gold[place] for place in asked] if gold is not None else [],
                 done=told,
+                last=number == len(steps),
             ),
             tuple(key for place in asked for key in keys[place]),
         )

@@ -9,7 +9,8 @@ import select
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -192,8 +193,8 @@ class Watch:
         self.remark: str | None = None
         os.set_blocking(handle.stdin.fileno(), False)
 
-    def feed(self, tasks: Iterator[Task]) -> None:
-        """Send round after round, each when the one before is on disk, then wait for the end.
+    def feed(self, strands: Sequence[Iterator[Task]]) -> None:
+        """Send each strand's rounds, one when that before it is on disk, then wait for the end.
 
         Raises:
             Failed: the container ended or stood still before all was there.
@@ -201,17 +202,24 @@ class Watch:
         """
         collected = self._collected
         assert collected is not None
-        for task in tasks:
-            collected.ask(task.keys)
-            self._unsent = memoryview(msgspec.json.encode(task.round) + b"\n")
-            waiting = [key for key in task.keys if not collected.done[key]]
-            while waiting or self._unsent:  # a round without probes is done when it is sent
-                self._turn()
-                while waiting and collected.done[waiting[-1]]:
-                    waiting.pop()
-                if (waiting or self._unsent) and self.status is not None:
-                    self._measure()
-                    raise Failed(self._job.ended(self.status), kind_of_status(self.status, self._handle.starved))
+        waiting = deque((strand, list[int]()) for strand in strands)  # and which of its records are not there yet
+        while waiting:
+            for _ in range(len(waiting)):
+                strand, keys = waiting.popleft()
+                while keys and collected.done[keys[-1]]:
+                    keys.pop()
+                if keys or self._unsent:
+                    waiting.append((strand, keys))
+                elif (task := next(strand, None)) is not None:
+                    collected.ask(task.keys)
+                    self._unsent = memoryview(msgspec.json.encode(task.round) + b"\n")
+                    # One without probes is done when it is sent. The other strands come first.
+                    waiting.append((strand, [key for key in task.keys if not collected.done[key]]))
+                    break
+            if waiting and self.status is not None:
+                self._measure()
+                raise Failed(self._job.ended(self.status), kind_of_status(self.status, self._handle.starved))
+            self._turn()
         self.finish()
         if self._tail is not None:
             self._tail.require_whole()

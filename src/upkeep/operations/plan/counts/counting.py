@@ -75,6 +75,7 @@ class _Wanted:
     held: bool | None
     """`CountJob.held`."""
     passes: int
+    together: float
 
 
 class _Counting:
@@ -115,10 +116,12 @@ class _Counting:
         assert spec is not None
         tokenizer, rate = self._tokenizer(job.model), None
         own = tokenizer is not None
-        held, passes = None, 1
-        if isinstance(job, Cell) and shown_of(card, job.variant) is not None and spec.endpoint is None:
+        held, passes, together = None, 1, dataset.together(told.trials, card)
+        if isinstance(job, Cell):
             found = order(catalog, job, dataset.corpus, told.trials)
-            held, passes = found.held, found.passes
+            passes, together = found.passes, found.together
+            if (shown := shown_of(card, job.variant)) and shown.ranked and spec.endpoint is None:
+                held = found.held
         if spec.endpoint is not None:
             # What fits into its context is decided at this rate (`upkeep.cell.endpoint`).
             tokenizer, rate = None, spec.endpoint.tokens_per_byte
@@ -139,10 +142,10 @@ class _Counting:
             "template": [spec.template_options, spec.thinking_tags],
             "tokens": hash_file(tokenizer / "tokenizer.json") if tokenizer else rate,
             "assumed": msgspec.to_builtins(self.assumed),
-            "order": [held, passes],
+            "order": [held, passes, together],
             "code": tree(catalog, f"methods/{job.method}", *IMAGE_CODE, "src/upkeep/operations/plan/counts"),
         }
-        return _Wanted(digest(key), told, tokenizer, rate, own, held, passes)
+        return _Wanted(digest(key), told, tokenizer, rate, own, held, passes, together)
 
     def _tokenizer(self, model: str) -> Path | None:
         """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
@@ -263,7 +266,7 @@ class _Counting:
         tally = Tally(
             records=sum(len(interval.keys) for interval in chosen.intervals) * cell.trials,
             counted=sum(map(len, chosen.counted.values())) * cell.trials,
-            together=dataset.together(cell.trials, self.catalog.method(cell.method), job.passes),
+            together=job.together,
             passes=job.passes,
             own_tokens=job.own_tokens,
             bytes_per_token=1 / dataset.tokens_per_byte(None),

@@ -86,9 +86,9 @@ class CountedDataset:
     def sample(self, trials: int, held: bool | None) -> Sample:
         return sample(self.asked, trials, held)
 
-    def together(self, trials: int, card: MethodCard, passes: int) -> float:
+    def together(self, trials: int, card: MethodCard) -> float:
         steps = answering(self.corpus, min_streams=card.streams)
-        return len(self.corpus.probes) * trials / max(1, len(steps)) / passes
+        return len(self.corpus.probes) * trials / max(1, len(steps))
 
     def share(self, sample: Sample) -> float:
         """Of the documents that ever arrive, those of the sample's streams."""

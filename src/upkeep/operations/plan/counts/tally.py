@@ -30,7 +30,7 @@ class Tally(Work, frozen=True, kw_only=True):
     counted: Count = 0
     """How many of them were counted; the others are inferred."""
     together: float = 0.0
-    """Records of a round on average: what an engine can work on at a time."""
+    """Records that are worked on at a time, on average (`Order.together`)."""
     passes: Count = 1
     """How often its container is fed all documents."""
     own_tokens: bool = False
