@@ -48,6 +48,7 @@ ENGINE_CODE = (
     "serving/serve.py",
     "serving/transformers_engine.py",
     "serving/vllm_engine.py",
+    "serving/vllm_prefixes.py",
     "serving/vllm_small_blocks.py",
 )
 """What lies between a request and a language model's reply, and what an engine of a method's own may use of it."""

@@ -46,7 +46,7 @@ class TokenPrompt:
         return cls(tuple(segments), sum(map(len, segments)))
 
     def ids(self) -> list[int]:
-        return [token for segment in self.segments for token in segment]
+        return [*itertools.chain.from_iterable(self.segments)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,11 @@ class ChatTokens:
         from transformers import AutoTokenizer
 
         self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        self._fast: Any = self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else None
+        """What it has the work done by; to be asked by itself is ten times as quick for a short text."""
+        if self._fast is not None:
+            self._fast.no_truncation()
+            self._fast.no_padding()
         self.template = spec.chat_template or self.tokenizer.chat_template
         if self.template is None:
             raise ValueError(f"{spec.label}: neither the tokenizer nor the model's YAML file has a chat template")
@@ -111,7 +116,9 @@ class ChatTokens:
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a text; no special token is added."""
-        return self.tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
+        if self._fast is None:
+            return self.tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
+        return self._fast.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated tokens, special ones left out."""
@@ -189,14 +196,12 @@ class ChatTokens:
     @functools.cached_property
     def _offsets(self) -> Any:
         """The tokenizer as it tells which characters a token covers, spaces before it included."""
-        if not self.tokenizer.is_fast:
+        if self._fast is None:
             raise ValueError("the model's tokenizer does not say which characters a token covers (no tokenizer.json)")
         from tokenizers import Tokenizer
 
-        found = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        found = Tokenizer.from_str(self._fast.to_str())
         found.post_processor = None  # what it adds is added here; and it may leave spaces out of what it says
-        found.no_truncation()
-        found.no_padding()
         return found
 
     # ------------------------------------------------------------ pieces

@@ -36,6 +36,8 @@ MAX_PROMPT_BYTES = 32 * 2**20
 """A longer prompt is answered and not kept; the longest that a model reads have a few megabytes."""
 MAX_LISTED = 2**16
 """Messages, and parts of a message, of a prompt that is kept."""
+MAX_KNOWN = 1024
+"""Parts whose keys are known without hashing them again, though they stand in one prompt after the other."""
 MAX_NEW_BYTES = 2 * 2**30
 """Of what is kept of one container's prompts, before it is compressed: after that no more of them are kept."""
 ENTRY_BYTES = 512
@@ -112,6 +114,7 @@ class Keeper:
         self._get, self._put, self._again = get, put, again
         self._there: set[bytes] = set()
         """Parts and prompts that are known to be kept."""
+        self._of_text = lru_cache(maxsize=MAX_KNOWN)(lambda part: self._keep_part(part.encode()))
         self._left = MAX_NEW_BYTES
 
     def keep(self, key: bytes, prompt: bytes, request: Asked) -> None:
@@ -154,7 +157,7 @@ class Keeper:
             messages = _CHAT.decode(first) if kind in BESIDE else [(PLAIN, [_TEXT.decode(first)])]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False  # the engine says what is wrong with it
-        listed = [(role, b"".join(self._keep_part(part.encode()) for part in parts)) for role, parts in messages]
+        listed = [(role, b"".join(map(self._of_text, parts))) for role, parts in messages]
         more = b"".join(map(self._keep_part, beside))
         if self._get(entry) is None:
             self._add(entry, msgspec.msgpack.encode(_Prompt(kind, listed, more)))

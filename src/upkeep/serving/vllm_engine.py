@@ -13,7 +13,7 @@ import math
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request
 from upkeep.cell.tokens import ChatTokens
 from upkeep.cell.wire import NO_OPTIONS, Options
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
+from upkeep.serving.vllm_prefixes import Prefixes
 
 BLOCK = 16
 """Tokens in a block of the key-value cache. Prefixes are shared in whole blocks, so small ones share most."""
@@ -128,6 +129,12 @@ class VllmEngine(Engine):
         )
         if on_cpu:
             torch.set_num_threads(settings.threads)
+        self._prefixes: Prefixes | None = None
+        """None where no prompt is hashed."""
+        core = self._llm.engine_core.engine_core
+        if core.request_block_hasher is not None:
+            self._prefixes = Prefixes(core.scheduler.hash_block_size, core.request_block_hasher)
+            core.request_block_hasher = self._prefixes.hashes
         self._queue: deque[Request] = deque()
         self._running: dict[str, Request] = {}
         self._serial = 0
@@ -178,12 +185,15 @@ class VllmEngine(Engine):
     # ------------------------------------------------------------ requests
 
     def _start(self, name: str, request: Request) -> None:
-        ids = request.prompt.ids()
+        more: Sequence[int] = ()
         if isinstance(request, Generate):
             params = self._parameters(request.sampling, request.seed, options=request.options)
         else:
-            ids += request.continuation
+            more = request.continuation
             params = self._parameters(Sampling(max_tokens=1), 0, prompt_logprobs=0)
+        prompt = request.prompt
+        adapter = self._adapter["lora_request"].lora_name if self._adapter else ""
+        ids = [*prompt.ids(), *more] if self._prefixes is None else self._prefixes.ids(prompt, more, adapter)
         self._llm.add_request(name, {"prompt_token_ids": ids}, params, **self._adapter)
         self._running[name] = request
 
