@@ -19,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, ModelSpec
@@ -88,8 +89,7 @@ class _Prompts:
 
     def longest(self, of: Callable[[str, int], float]) -> float:
         """The most that anything comes to in any stream."""
-        sizes = {stream: end - first for stream, (first, end) in self.corpus.streams.items()}
-        return max(of(probe.stream, sizes[probe.stream]) for probe in self.corpus.probes)
+        return max(of(stream, arrived) for stream, arrived, _, _ in self._intervals())
 
     def work(self, *, held: bool) -> Work:
         """What an engine does.
@@ -120,10 +120,12 @@ class _Prompts:
 
     def _intervals(self) -> Iterator[tuple[str, int, int, int]]:
         """Each interval of a stream: the documents that have arrived and that had at the one before, the questions."""
-        last: dict[str, int] = {}
-        for (stream, position), questions in Counter((one.stream, one.position) for one in self.corpus.probes).items():
-            yield stream, position + 1, last.get(stream, 0), questions
-            last[stream] = position + 1
+        for steps in self.corpus.intervals:
+            last = 0
+            for step in steps:
+                first = self.corpus.probes[step.probes[0]]
+                yield first.stream, first.position + 1, last, len(step.probes)
+                last = first.position + 1
 
 
 @functools.cache
@@ -158,8 +160,24 @@ def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> Or
     abreast = max(len({corpus.probes[place].stream for place in step.probes}) for step in steps)
     engine = _Engine(spec, known, settings, a, prompts, asked, abreast)
     choices = [*engine.choices(engine.most if many else 1)]
-    quickest = min(seconds for seconds, _ in choices)
-    return next(found for seconds, found in choices if WORTH * seconds <= quickest)
+    quickest = min(choice.seconds for choice in choices)
+    found = next(choice for choice in choices if WORTH * choice.seconds <= quickest)
+    if not found.group:
+        return Order(simple.numbers, found.held, found.together, found.strands)
+    questions = by_wording(corpus)
+    numbers = [questions[probe.stream, probe.question_id] // found.group for probe in corpus.probes]
+    return Order(numbers, found.held, found.together, found.strands)
+
+
+class _Choice(NamedTuple):
+    """An order, and the seconds that it takes."""
+
+    seconds: float
+    strands: int
+    together: float
+    held: bool
+    group: int = 0
+    """Questions of a stream in a pass; 0 for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,26 +200,27 @@ class _Engine:
     @property
     def most(self) -> int:
         """Strands that there can be."""
-        return max(1, len({probe.stream for probe in self.prompts.corpus.probes}) // self.abreast)
+        return max(1, len(self.prompts.corpus.intervals) // self.abreast)
 
-    def choices(self, strands: int) -> Iterator[tuple[float, Order]]:
-        """Orders, the simple ones first, with the seconds that they take; with so many strands at most."""
-        probes = self.prompts.corpus.probes
+    def choices(self, strands: int) -> Iterator[_Choice]:
+        """Orders, the simple ones first; with so many strands at most, none of which is there in vain."""
         works = {held: self.prompts.work(held=held) for held in (False, True)}
-        questions = by_wording(self.prompts.corpus)
-        most = max(Counter(stream for stream, _ in questions).values())
-        fitting = [number for number in range(1, strands + 1) if number == 1 or self._room(number) > 0]
-        groups = {number: self._held // (self.abreast * number) for number in fitting}
+        questions = {(probe.stream, probe.question_id) for probe in self.prompts.corpus.probes}
+        most, holds = max(Counter(stream for stream, _ in questions).values()), self._held
+        groups = {1: holds // self.abreast}
+        for number in range(2, strands + 1):
+            if self._room(number) <= 0 or self._together(self.asked, number - 1) >= self.settings.max_in_flight:
+                break
+            groups[number] = holds // (self.abreast * number)
         for number, group in groups.items():
             held, together = group >= most, self._together(self.asked, number)
-            yield self._seconds(works[held], number, together), Order([0] * len(probes), held, together, number)
+            yield _Choice(self._seconds(works[held], number, together), number, together, held)
         for number, group in groups.items():
             if 0 < group < most:
                 passes = math.ceil(most / group)
                 together = self._together(self.asked / passes, number)
-                numbers = [questions[probe.stream, probe.question_id] // group for probe in probes]
-                starts = self.assumed.pass_s * (passes - 1)
-                yield self._seconds(works[True], number, together) + starts, Order(numbers, True, together, number)
+                seconds = self._seconds(works[True], number, together) + self.assumed.pass_s * (passes - 1)
+                yield _Choice(seconds, number, together, True, group)
 
     @property
     def _held(self) -> int:
