@@ -178,6 +178,7 @@ def make_repository(root: Path, trials: int = 1) -> Catalog:
     (trains a model, of none)."""
     files = {
         "config/config.yaml": "{runtime: process}",
+        "config/gpus.yaml": (Path(upkeep.__file__).parents[2] / "config/gpus.yaml").read_text(),
         "config/suites/mini.yaml": f"{{label: l, summary: s, papers: [], cells: [], seed: 5, trials: {trials}}}",
         "datasets/toy/dataset.yaml": "{label: Toy, summary: s, paper: toy, source: ours, licence: CC0,"
         " prompt: short, equivalence: exact, metrics: none}",
