@@ -90,9 +90,9 @@ def test_of_a_streams_prompts_each_block_is_hashed_once() -> None:
 def test_a_question_that_is_asked_by_itself_finds_its_own_prompt_among_others() -> None:
     hasher = Hasher(16)
     prefixes = Prefixes(16, hasher)
-    found = {question: [array("i", [question] * 32) for _ in range(4)] for question in range(20)}
+    found = [[array("i", [question] * 32) for _ in range(4)] for question in range(20)]
     for interval in range(3):
-        for question, segments in found.items():
+        for segments in found:
             request = Request(prefixes.ids(TokenPrompt.of([*segments, array("i", [interval] * 16)])), "")
             request.block_hashes.extend(prefixes.hashes(request))
     assert hasher.hashed == 20 * 9 + 2 * 20 * 1
