@@ -204,10 +204,17 @@ def test_what_is_asked_in_strands_is_published_as_without(catalog: Catalog, monk
 # ---------------------------------------------------------------- how many
 
 
-def chosen(method: str, name: str, streams: int = 12, **changes: Any) -> Order:
-    """For streams of 65 documents with 2,000 tokens each, of which 102 questions are asked, on an H100."""
+def chosen(method: str, name: str, streams: int = 12, *, once: bool = False, **changes: Any) -> Order:
+    """For streams of 65 documents with 2,000 tokens each, after each of which 102 questions are asked, on an H100.
+
+    Args:
+        once: whether they are new ones each time.
+    """
     found = Catalog(ROOT)
     corpus = corpus_of({f"s{n}": 65 for n in range(streams)}, [str(n) for n in range(102)])
+    if once:
+        probes = [msgspec.structs.replace(probe, question_id=probe.id) for probe in corpus.probes]
+        corpus = BuiltDataset(Path(), corpus.documents, probes)
     spec = msgspec.structs.replace(found.spec(name), **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(orders, "_tokens", lambda corpus: dict.fromkeys(corpus.streams, 2000.0))
@@ -222,6 +229,11 @@ def test_there_are_as_many_strands_as_an_engine_has_room_for_where_a_model_reaso
     whole = chosen("long_context/default", "qwen3-8b-thinking")
     assert whole.strands <= 2, "the documents of a third stream do not fit"
     assert closed.together > whole.together
+
+
+def test_passes_spare_nothing_where_no_question_is_asked_again() -> None:
+    assert chosen("rag_bm25/k5", "qwen3-8b").passes > 1
+    assert chosen("rag_bm25/k5", "qwen3-8b", once=True).passes == 1
 
 
 def test_there_is_one_strand_where_a_step_takes_as_long_as_its_answers_are_many() -> None:

@@ -58,6 +58,8 @@ def test_each_prompt_has_the_tokens_and_hashes_that_it_has_by_itself(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vllm_prefixes, "HELD_TOKENS", held)
+        patch.setattr(vllm_prefixes, "HELD", 3)
+        patch.setattr(vllm_prefixes, "LONG", 4)
         prefixes = Prefixes(block, Hasher(block))
         for segments, more, adapter, refused in asked:
             prompt = TokenPrompt.of(segments)
@@ -76,7 +78,7 @@ def test_each_prompt_has_the_tokens_and_hashes_that_it_has_by_itself(
 
 
 def test_of_a_streams_prompts_each_block_is_hashed_once() -> None:
-    documents = [array("i", range(n, n + 64)) for n in range(10)]
+    documents = [array("i", range(n, n + 4096)) for n in range(10)]
     hasher = Hasher(16)
     prefixes = Prefixes(16, hasher)
     for arrived in range(1, 11):
@@ -84,15 +86,28 @@ def test_of_a_streams_prompts_each_block_is_hashed_once() -> None:
             prompt = TokenPrompt.of([*documents[:arrived], array("i", [question] * 16)])
             request = Request(prefixes.ids(prompt), "")
             request.block_hashes.extend(prefixes.hashes(request))
-    assert hasher.hashed == 10 * 4 + 10 * 5
+    assert hasher.hashed == 10 * 256 + 10 * 5
 
 
 def test_a_question_that_is_asked_by_itself_finds_its_own_prompt_among_others() -> None:
     hasher = Hasher(16)
     prefixes = Prefixes(16, hasher)
-    found = [[array("i", [question] * 32) for _ in range(4)] for question in range(20)]
+    found = [[array("i", [question] * 1024) for _ in range(4)] for question in range(20)]
     for interval in range(3):
         for segments in found:
             request = Request(prefixes.ids(TokenPrompt.of([*segments, array("i", [interval] * 16)])), "")
             request.block_hashes.extend(prefixes.hashes(request))
-    assert hasher.hashed == 20 * 9 + 2 * 20 * 1
+    assert hasher.hashed == 20 * 257 + 2 * 20 * 1
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is found sooner than it is made."""
+    looked = []
+    monkeypatch.setattr(vllm_prefixes, "shared_segments", lambda a, b: looked.append(1) or 0)
+    prefixes = Prefixes(16, Hasher(16))
+    for length in (vllm_prefixes.LONG - 1, vllm_prefixes.LONG):
+        looked.clear()
+        for number in range(200):
+            request = Request(prefixes.ids(TokenPrompt.of([array("i", [number] * length)])), "")
+            request.block_hashes.extend(prefixes.hashes(request))
+        assert bool(looked) == (length >= vllm_prefixes.LONG) and len(looked) <= 200 * vllm_prefixes.HELD

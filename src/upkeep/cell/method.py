@@ -49,9 +49,10 @@ class Method:
         """Take notice of what a stream has gained since it was last asked about, before any probe about it: the place
         to grow an index, or to keep a memory with the help of a model.
 
-        Those of several streams run side by side; of one stream, one ends before the next begins. Documents that arrive
-        together may be worked on together. What is kept is kept in this object: a container that starts again is fed
-        the same documents in the same portions, and what its model has been asked is answered from the record.
+        Those of several streams run side by side, and beside answers about other streams; of one stream, one ends
+        before the next begins. Documents that arrive together may be worked on together. What is kept is kept in this
+        object: a container that starts again is fed the same documents in the same portions, and what its model has
+        been asked is answered from the record.
 
         An exception makes all later probes of this stream fail; other streams go on.
         """

@@ -186,7 +186,8 @@ class AnswerTask:
         begun, under_way = strands.first(), dict[asyncio.Task[None], Round]()
         while begun or under_way:
             under_way |= {asyncio.create_task(self.round(round)): round for round in begun}
-            ended, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            ended = [task for task in under_way if task.done()]
             for task in ended:
                 task.result()
             rounds = [under_way.pop(task) for task in ended]
@@ -325,7 +326,7 @@ def run(cell: CellDescription, methods: Path, rounds: BinaryIO, load: Load = rea
 
     Args:
         methods: folder with a folder for each method.
-        rounds: JSON Lines of Round; the end of the file is the end of the task. Not read by `train`.
+        rounds: JSON Lines of Round; the task ends with each strand's last, or the file. Not read by `train`.
         load: how the cell comes to its model.
 
     Raises:

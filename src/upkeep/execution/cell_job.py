@@ -105,6 +105,8 @@ class CellJob(SupervisedJob):
         measured = self._compared(path) if self.ask == "everything" else {}
         if (passes := len({number for _, number in portions})) > 1:
             measured["passes"] = float(passes)
+        if len(rounds) > 1:
+            measured["strands"] = float(len(rounds))
         draft = self._draft(cutoff=self.cutoff, sample=of_config(self.catalog.config), measured=measured)
         self.report.end("publishing")
         return publish.publish_cell(path, answers, draft, self.work / "staging", self.target, self._disk)
@@ -112,11 +114,13 @@ class CellJob(SupervisedJob):
     def _portions(self) -> tuple[list[Portion], int]:
         """Of each probe, what it is asked with: the member of a set of models, and the pass; and the strands."""
         numbers, strands = [0] * len(self.corpus.probes), 1
-        # One pass where an engine has little to do, for a cell that was published is on record, or nothing may be
-        # asked; and where nothing on record counts, so that every pass would ask anew what arriving documents ask.
-        if self.ask == "unknown" and not (self.target / "manifest.json").exists():
+        if self.ask != "nothing":
             found = order(self.catalog, self.job, self.corpus, self.description.trials)
-            numbers, strands = [*found.numbers], found.strands
+            strands = found.strands
+            # One pass where an engine has little to do, for a cell that was published is on record; and where nothing
+            # on record counts, so that every pass would ask anew what arriving documents ask.
+            if self.ask == "unknown" and not (self.target / "manifest.json").exists():
+                numbers = [*found.numbers]
         return list(zip(self.members or [""] * len(numbers), numbers, strict=True)), strands
 
     def _again(self, portions: Sequence[Portion], portion: Portion) -> Container[int]:

@@ -78,7 +78,8 @@ class _Prompts:
         """Tokens that all prompts of an interval begin with."""
         if self.shown is None:
             return min(self.limit, self.tokens[stream] * arrived)
-        return 0.0 if self.shown.ranked else self.tokens[stream] * min(self.shown.latest, arrived)
+        latest = 0 if self.shown.ranked else min(self.shown.latest, arrived)
+        return min(self.limit, self.tokens[stream] * latest)
 
     def length(self, stream: str, arrived: int) -> float:
         own = 0.0
@@ -97,16 +98,23 @@ class _Prompts:
         Args:
             held: whether it keeps the prompt that a question had before.
         """
+        before: dict[tuple[str, str], int] = {}
         prompt = computed = attended = 0.0
-        for stream, arrived, last, questions in self._intervals():
-            length, shared = self.length(stream, arrived), self.shared(stream, arrived)
-            found = self.tokens[stream] * kept(self.shown.ranked, last, arrived - last) if held and self.shown else 0.0
+        for stream, arrived, last, places in self._intervals():
+            length = self.length(stream, arrived)
             # Of the first question, and of the others: what has arrived since stands behind what had before.
-            known = min(length, max(found, self.shared(stream, last) if self.shown is None else 0.0))
-            others = min(length, max(found, shared))
-            prompt += questions * length
-            computed += length - known + (questions - 1) * (length - others)
-            attended += (questions * length**2 - known**2 - (questions - 1) * others**2) / 2
+            known = [min(length, self.shared(stream, arrived))] * len(places)
+            known[0] = min(length, self.shared(stream, last)) if self.shown is None else 0.0
+            if held and self.shown is not None:
+                for number, place in enumerate(places):
+                    key = (stream, self.corpus.probes[place].question_id)
+                    earlier = before.get(key, 0)
+                    found = self.tokens[stream] * kept(self.shown.ranked, earlier, arrived - earlier)
+                    known[number] = min(length, max(known[number], found))
+                    before[key] = arrived
+            prompt += length * len(places)
+            computed += length * len(places) - sum(known)
+            attended += (length**2 * len(places) - sum(one**2 for one in known)) / 2
         requests = len(self.corpus.probes) * self.trials
         # Further trials have the prompt of the first.
         return Work(
@@ -118,13 +126,14 @@ class _Prompts:
             read=prompt * self.trials * self.reply,
         )
 
-    def _intervals(self) -> Iterator[tuple[str, int, int, int]]:
-        """Each interval of a stream: the documents that have arrived and that had at the one before, the questions."""
+    def _intervals(self) -> Iterator[tuple[str, int, int, tuple[int, ...]]]:
+        """Each interval of a stream: the documents that have arrived and that had at the one before, and the places of
+        its probes."""
         for steps in self.corpus.intervals:
             last = 0
             for step in steps:
                 first = self.corpus.probes[step.probes[0]]
-                yield first.stream, first.position + 1, last, len(step.probes)
+                yield first.stream, first.position + 1, last, step.probes
                 last = first.position + 1
 
 
@@ -154,11 +163,11 @@ def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> Or
         return simple
     settings, a = engine_settings(catalog, cell, cell.model), read_assumptions(catalog)
     known, _ = figures(spec, catalog.model_card(cell.model), gpu_of(spec, a), a, settings.threads)
-    if known is None:
+    if known is None or not settings.prefix_cache:
         return simple
     prompts = _Prompts(corpus, shown, _tokens(corpus), reply_tokens(spec, a), trials, spec.context_length)
     abreast = max(len({corpus.probes[place].stream for place in step.probes}) for step in steps)
-    engine = _Engine(spec, known, settings, a, prompts, asked, abreast)
+    engine = _Engine(spec, known, settings, a, prompts, asked, abreast, prompts.longest(prompts.shared))
     choices = [*engine.choices(engine.most if many else 1)]
     quickest = min(choice.seconds for choice in choices)
     found = next(choice for choice in choices if WORTH * choice.seconds <= quickest)
@@ -187,6 +196,7 @@ class _Engine:
     Args:
         asked: records of a round, on average.
         abreast: streams of a round, at most.
+        shared: tokens that all prompts of an interval begin with, at most.
     """
 
     spec: ModelSpec
@@ -196,6 +206,7 @@ class _Engine:
     prompts: _Prompts
     asked: float
     abreast: int
+    shared: float
 
     @property
     def most(self) -> int:
@@ -226,19 +237,15 @@ class _Engine:
     def _held(self) -> int:
         """How many questions' prompts the engine keeps: the transformers engine its latest one."""
         prompts = self.prompts
-        if prompts.shown is None or not prompts.shown.ranked or not self.settings.prefix_cache:
-            return 0  # what a question finds by itself stands nowhere, or is not kept
+        if prompts.shown is None or not prompts.shown.ranked:
+            return 0  # what a question finds by itself stands nowhere
         if self.spec.engine == "transformers":
             return 1
         return int(FILLED * self.known.room / (self.known.kv * (prompts.reply + prompts.longest(prompts.length))))
 
     def _room(self, strands: int) -> float:
         """Bytes beside what all prompts of a round begin with."""
-        return FILLED * self.known.room - strands * self.abreast * self.known.kv * self._shared
-
-    @property
-    def _shared(self) -> float:
-        return self.prompts.longest(self.prompts.shared)
+        return FILLED * self.known.room - strands * self.abreast * self.known.kv * self.shared
 
     def _together(self, asked: float, strands: int) -> float:
         """Records that are worked on at a time, on average: fewer than are asked, where some take longer than others,

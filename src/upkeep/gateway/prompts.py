@@ -36,8 +36,9 @@ MAX_PROMPT_BYTES = 32 * 2**20
 """A longer prompt is answered and not kept; the longest that a model reads have a few megabytes."""
 MAX_LISTED = 2**16
 """Messages, and parts of a message, of a prompt that is kept."""
-MAX_KNOWN = 1024
-"""Parts whose keys are known without hashing them again, though they stand in one prompt after the other."""
+MAX_KNOWN, MAX_KNOWN_SIZE = 1024, 2**16
+"""Parts whose keys are known without hashing them again, for they stand in one prompt after the other; and their
+characters: 64 MB in all, or four times that."""
 MAX_NEW_BYTES = 2 * 2**30
 """Of what is kept of one container's prompts, before it is compressed: after that no more of them are kept."""
 ENTRY_BYTES = 512
@@ -157,12 +158,15 @@ class Keeper:
             messages = _CHAT.decode(first) if kind in BESIDE else [(PLAIN, [_TEXT.decode(first)])]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False  # the engine says what is wrong with it
-        listed = [(role, b"".join(map(self._of_text, parts))) for role, parts in messages]
+        listed = [(role, b"".join(map(self._key_of_part, parts))) for role, parts in messages]
         more = b"".join(map(self._keep_part, beside))
         if self._get(entry) is None:
             self._add(entry, msgspec.msgpack.encode(_Prompt(kind, listed, more)))
         self._there.add(prompt)
         return True
+
+    def _key_of_part(self, part: str) -> bytes:
+        return self._of_text(part) if len(part) <= MAX_KNOWN_SIZE else self._keep_part(part.encode())
 
     def _keep_part(self, part: bytes) -> bytes:
         key = key_of("part", part)

@@ -13,8 +13,11 @@ from typing import Any
 
 from upkeep.cell.tokens import Segment, TokenPrompt, shared_segments
 
-HELD_TOKENS = 2_000_000
-"""Of the prompts that are remembered: some 100 MB."""
+HELD, HELD_TOKENS = 128, 2_000_000
+"""Prompts that are remembered, and their tokens, at most: some 100 MB, and looked through in less than it takes to hash
+one of them."""
+LONG = 4096
+"""Tokens; a shorter prompt is hashed sooner than another one is found."""
 NEAR = 2
 """Segments of its own that a prompt has after a stream's documents: its question, and what a template puts after it."""
 
@@ -47,6 +50,9 @@ class Prefixes:
 
     def ids(self, prompt: TokenPrompt, more: Sequence[int] = (), adapter: str = "") -> list[int]:
         """The tokens of the prompt that vLLM is given next, and of what follows it."""
+        self._next = None
+        if prompt.length < LONG:
+            return [*prompt.ids(), *more]
         held, shared = self._nearest(prompt.segments, adapter)
         known = sum(map(len, prompt.segments[:shared]))
         ids = held.ids[:known] if held is not None else []
@@ -83,5 +89,5 @@ class Prefixes:
     def _keep(self, held: Held) -> None:
         self._held.append(held)
         self._size += len(held.ids)
-        while self._size > HELD_TOKENS and len(self._held) > 1:
+        while len(self._held) > HELD or (self._size > HELD_TOKENS and len(self._held) > 1):
             self._size -= len(self._held.popleft().ids)
