@@ -86,9 +86,10 @@ import msgspec
 from upkeep.cell.lockstep import Score
 from upkeep.catalog import Catalog
 from upkeep.contract import CellDescription
-from upkeep.serving import several
+from upkeep.serving import several, vllm_prefixes
 from upkeep.serving.loading import load_engine
 
+vllm_prefixes.LONG = 0  # of short prompts, too, what was hashed before is not hashed again
 cell = msgspec.json.decode(sys.argv[1], type=CellDescription)
 adapters, together = sys.argv[4:], sys.argv[3] == "together"
 engines = several.Several(cell, adapters, 1) if together else None
