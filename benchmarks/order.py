@@ -33,7 +33,7 @@ from upkeep.cell.tokens import ChatTokens, TokenPrompt
 from upkeep.contract import EngineSettings, Manifest, Round
 from upkeep.execution import cell_job
 from upkeep.execution.fetch import fetch
-from upkeep.execution.order import Order, by_wording
+from upkeep.execution.order import Order, in_groups
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.execution.supervise import run_cell
 from upkeep.identity import describe, engine_settings
@@ -89,8 +89,7 @@ def prompts(catalog: Catalog, cell: Cell, corpus: BuiltDataset, rate: float | No
 def by_question(corpus: BuiltDataset, group: int) -> Iterator[int]:
     """The places of the probes, a group of questions through the whole stream after the other; in a group are such as
     are worded alike, for they find alike."""
-    questions = by_wording(corpus)
-    numbers = [questions[probe.stream, probe.question_id] // group for probe in corpus.probes]
+    numbers = in_groups(corpus, group)
     return iter(sorted(range(len(numbers)), key=lambda place: (numbers[place], place)))
 
 
@@ -139,9 +138,8 @@ def engine_rows(
     shape = catalog.spec(MODEL).attention
     assert shape is not None
     room = held * (longest + BLOCK) * 2 * 4 * shape.layers * shape.kv_heads * shape.head_size
-    questions = by_wording(corpus)
-    groups = [questions[probe.stream, probe.question_id] // held for probe in corpus.probes]
-    first, second = (run(catalog, cell, numbers, room) for numbers in ([0] * len(groups), groups))
+    orders = [0] * len(corpus.probes), in_groups(corpus, held)
+    first, second = (run(catalog, cell, numbers, room) for numbers in orders)
     assert first[1] == second[1], "the order changes no prediction"
     yield "by interval, vLLM", int(first[0].measured["computed_prompt_tokens"])
     yield f"by question, {held} at a time, vLLM", int(second[0].measured["computed_prompt_tokens"])

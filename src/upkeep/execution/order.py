@@ -173,9 +173,7 @@ def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> Or
     found = next(choice for choice in choices if WORTH * choice.seconds <= quickest)
     if not found.group:
         return Order(simple.numbers, found.held, found.together, found.strands)
-    questions = by_wording(corpus)
-    numbers = [questions[probe.stream, probe.question_id] // found.group for probe in corpus.probes]
-    return Order(numbers, found.held, found.together, found.strands)
+    return Order(in_groups(corpus, found.group), found.held, found.together, found.strands)
 
 
 class _Choice(NamedTuple):
@@ -273,6 +271,12 @@ def by_wording(corpus: BuiltDataset) -> dict[tuple[str, str], int]:
         places[key] = seen[key[0]]
         seen[key[0]] += 1
     return places
+
+
+def in_groups(corpus: BuiltDataset, size: int) -> list[int]:
+    """Of each probe the number of its group, where so many questions of a stream are asked together."""
+    places = by_wording(corpus)
+    return [places[probe.stream, probe.question_id] // size for probe in corpus.probes]
 
 
 def _tokens(corpus: BuiltDataset) -> dict[str, float]:

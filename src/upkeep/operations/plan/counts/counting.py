@@ -116,8 +116,10 @@ class _Counting:
         assert spec is not None
         tokenizer, rate = self._tokenizer(job.model), None
         own = tokenizer is not None
-        held, passes, together = None, 1, dataset.together(told.trials, card)
-        if isinstance(job, Cell):
+        held, passes = None, 1
+        if not isinstance(job, Cell):
+            together = dataset.together(told.trials, card)
+        else:
             found = order(catalog, job, dataset.corpus, told.trials)
             passes, together = found.passes, found.together
             if (shown := shown_of(card, job.variant)) and shown.ranked and spec.endpoint is None:
