@@ -240,8 +240,7 @@ class Catalog:
         self.once(self.check_variant, cell.method, cell.variant)
         below = [self.method(one.method) for one in self.trainings_of(cell)]
         method_cards.check_weights(cell, card, below, self.spec)
-        trained = TrainedModel.parse(cell.model)
-        if trained is None:
+        if (trained := TrainedModel.parse(cell.model)) is None:
             method_cards.check_reader(cell, self.model)
             return
         if not self.trains(trained.method):
@@ -305,8 +304,7 @@ class Catalog:
         except UpkeepError as error:
             if error.where is not None:
                 raise
-            where = next((path for path, card in self._cards.values() if card is suite), None)
-            raise error.at(where) from None
+            raise error.at(next((path for path, card in self._cards.values() if card is suite), None)) from None
 
     def cells_of(self, choice: CellChoice) -> Iterator[Cell]:
         """The cells of one choice of a suite, checked, in its order; raises as `check`."""
@@ -354,8 +352,7 @@ class Catalog:
 
     def images(self, job: Job) -> list[tuple[str | None, str]]:
         """All images that a job needs, as method and folder of `containers/`; engines have no method in theirs."""
-        own = (job.method, self.below(job.method, job.model))
-        return [own, *((None, engine) for engine in self.engines(job))]
+        return [(job.method, self.below(job.method, job.model)), *((None, engine) for engine in self.engines(job))]
 
     def trains(self, method: str) -> bool:
         """Whether a method makes a model in place of answering."""
@@ -365,12 +362,15 @@ class Catalog:
         """The parameters of a job's variant."""
         return {name: v for name, v in self.method(job.method).variants[job.variant].items() if name not in CHOSEN}
 
-    def asked(self, job: Job) -> dict[Role, str]:
+    def asked(self, job: Job) -> Mapping[Role, str]:
         """The models that a job asks, by role: not the one in its own container, but for a training that asks it first.
 
         A variant chooses its writer, which is the reader where it does not, and its embedder, which is the method's
         where it does not (`embedder_of`).
         """
+        return self.once(self._asked, job)
+
+    def _asked(self, job: Job) -> Mapping[Role, str]:
         card = self.method(job.method)
         if not card.model or (card.holds_model and not card.asks):
             return {}
@@ -387,9 +387,10 @@ class Catalog:
 
     def made_by(self, model: str, dataset: str) -> Training | None:
         """The training job that makes a model which is asked about a dataset; None where it is not trained here."""
-        if (made := TrainedModel.parse(model)) is None:
-            return None
-        return Training(made.dataset or dataset, made.method, made.variant, made.base, made.set)
+        made = TrainedModel.parse(model)
+        return (
+            None if made is None else Training(made.dataset or dataset, made.method, made.variant, made.base, made.set)
+        )
 
     def trainings_of(self, job: Job) -> Iterator[Training]:
         """The trainings behind a job's model, the latest first."""

@@ -141,8 +141,8 @@ def refusal(error: Exception, path: Path) -> UpkeepError | None:
         number = int(told[1])
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
-    place = next((p for p in (path, *path.parents) if p.is_dir()), Path("/"))
     if number in (errno.ENOSPC, errno.EDQUOT):
+        place = next((p for p in (path, *path.parents) if p.is_dir()), Path("/"))
         full = os.statvfs(place)
         return UpkeepError(
             "no space left" if number == errno.ENOSPC else "the quota is used up",

@@ -122,6 +122,10 @@ def engine_settings(catalog: Catalog, job: Job, model: str) -> EngineSettings:
 
 def resources(catalog: Catalog, method: str, model: str) -> Resources:
     """What a job may use: the larger of what its method and its model ask for, field by field."""
+    return catalog.once(_resources, catalog, method, model)
+
+
+def _resources(catalog: Catalog, method: str, model: str) -> Resources:
     card = catalog.method(method)
     asked = [card.resources]
     if card.model and (of_model := catalog.spec(model).resources):
@@ -339,6 +343,10 @@ def _method_code(catalog: Catalog, method: str) -> str:
 
 def plan_weights(catalog: Catalog, model: str) -> str:
     """What a model's weights are: where they come from, at which revision, or how they are made."""
+    return catalog.once(_plan_weights, catalog, model)
+
+
+def _plan_weights(catalog: Catalog, model: str) -> str:
     spec, own = catalog.model(model), catalog.own_weights(model)
     parts = {
         "spec": plain(part(spec, MODEL, "content")),

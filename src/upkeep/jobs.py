@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from upkeep.errors import UpkeepError
@@ -21,6 +22,7 @@ class TrainedModel:
     """A set under `training` of the dataset's card; empty for all documents and pairs."""
 
     @classmethod
+    @functools.cache
     def parse(cls, name: str) -> TrainedModel | None:
         """None where the name is that of a plain model."""
         base, plus, rest = name.rpartition("+")
@@ -30,6 +32,7 @@ class TrainedModel:
         return cls(base, method, variant, dataset, chosen) if plus and dot else None
 
 
+@functools.cache
 def untrained(model: str) -> str:
     """The model that one was made of in the beginning; a plain model itself."""
     while (trained := TrainedModel.parse(model)) is not None:

@@ -86,12 +86,15 @@ class Workflow:
 
     # ------------------------------------------------------------ files
 
+    @functools.cache  # noqa: B019 - one workflow a process
     def dataset(self, name: str) -> str:
         return str(self.layout.dataset(name) / "card.json")
 
+    @functools.cache  # noqa: B019 - one workflow a process
     def image(self, method: str | None, engine: str) -> str:
         return str(self.layout.image(method, engine))
 
+    @functools.cache  # noqa: B019 - one workflow a process
     def weights(self, model: str) -> str:
         return str(self.layout.weights_record(model))
 
@@ -131,13 +134,10 @@ class Workflow:
     @functools.cached_property
     def prepared(self) -> list[str]:
         """Everything that could need a network: datasets, images, weights."""
-        jobs: list[Job] = [*self.cells]
-        for cell in self.cells:
-            jobs.extend(self.catalog.trainings_of(cell))
+        jobs: list[Job] = [*self.cells, *(t for cell in self.cells for t in self.catalog.trainings_of(cell))]
         made = str(self.layout.shared / "trained")
-        files = [file for job in jobs for file in self._prepared(job) if not file.startswith(made)]
-        files += [file for judge in self.judges for file in self._model(judge)]
-        return list(dict.fromkeys(files))
+        files = dict.fromkeys(file for job in jobs for file in self._prepared(job) if not file.startswith(made))
+        return list(files | dict.fromkeys(file for judge in self.judges for file in self._model(judge)))
 
     # ------------------------------------------------------------ what a job needs
 
