@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from array import array
 from pathlib import Path
 from typing import Any
@@ -100,24 +102,90 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
                 assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_the_step_for_llama_and_its_kin_gives_the_very_bits_of_transformers(kind: str, dtype: torch.dtype) -> None:
+def random_model(kind: str, dtype: torch.dtype, **more: Any) -> Any:
+    """Of transformers."""
     from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.cache_utils import Cache
-
-    from upkeep.serving import llama
-    from upkeep.serving.keys import GrowingLayer
 
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 300}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
     torch.manual_seed(3)
-    theirs: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **heads), dtype=dtype).eval()
-    held, kept = [GrowingLayer(), GrowingLayer()], Cache(layers=[GrowingLayer(), GrowingLayer()])
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **heads, **more), dtype=dtype).eval()
     with torch.inference_mode():
-        for parameter in theirs.parameters():
+        for parameter in model.parameters():
             parameter.normal_(std=0.3)
-        ours = llama.Llama(theirs, 200)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", [False, True], ids=["two matrices", "one matrix"])
+def test_a_model_that_is_read_from_its_files_is_the_one_that_transformers_loads(
+    tmp_path: Path, kind: str, dtype: torch.dtype, tied: bool
+) -> None:
+    from upkeep.serving import llama
+
+    theirs = random_model(kind, dtype, tie_word_embeddings=tied)
+    theirs.save_pretrained(tmp_path, max_shard_size="100KB" if tied else "1GB")
+    assert (tmp_path / "model.safetensors.index.json").is_file() == tied
+    with torch.inference_mode():
+        loaded, read = llama.of(theirs, 200), llama.read(tmp_path, dtype, theirs.device, 200)
+        assert loaded is not None
+        assert read is not None
+
+        def attend(_: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            return llama.attention(query, keys, values, llama.causal_mask(0, 150, dtype, theirs.device))
+
+        tokens, places = torch.randint(300, (1, 150)), torch.arange(50, 200)[None]
+        assert torch.equal(loaded(tokens, places, attend, 0), read(tokens, places, attend, 0))
+
+
+LEFT: dict[str, dict[str, Any]] = {
+    "scaled positions": {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "a part of each head turned": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
+    "another function": {"hidden_act": "gelu"},
+    "numbers of a few bits": {"quantization_config": {"quant_method": "awq"}},
+    "a window": {"model_type": "qwen2", "use_sliding_window": True},
+    "windows in some layers": {"layer_types": ["sliding_attention", "full_attention"]},
+    "another kind": {"model_type": "mistral"},
+    "no word of heads": {"num_key_value_heads": ...},
+    "no word of positions": {"rope_theta": ..., "rope_parameters": ...},
+}
+
+
+@pytest.mark.parametrize("why", LEFT)
+def test_what_is_not_plainly_such_a_model_is_left_to_transformers(tiny: Path, tmp_path: Path, why: str) -> None:
+    from upkeep.serving import llama
+
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    cpu = torch.device("cpu")
+    assert llama.read(tmp_path, torch.float32, cpu, 200) is not None
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(
+        json.dumps({name: v for name, v in {**config, **LEFT[why]}.items() if v is not ...})
+    )
+    assert llama.read(tmp_path, torch.float32, cpu, 200) is None
+
+
+def test_an_engine_of_a_plain_model_starts_without_the_models_of_transformers(tiny: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from test_lanes import engine; engine(Path(sys.argv[1])); "
+        "print(sorted({'sympy', 'torch._dynamo', 'transformers.modeling_utils'} & sys.modules.keys()))"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tiny)], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_the_step_for_llama_and_its_kin_gives_the_very_bits_of_transformers(kind: str, dtype: torch.dtype) -> None:
+    from upkeep.serving import llama
+    from upkeep.serving.keys import Held, as_cache
+
+    theirs = random_model(kind, dtype)
+    held, kept = [Held(), Held()], as_cache([Held(), Held()])
+    with torch.inference_mode():
+        ours = llama.of(theirs, 200)
+        assert ours is not None
         for before, new in ((0, 20), (20, 1), (21, 30), (51, 1)):
             tokens, places = torch.randint(300, (1, new)), torch.arange(before, before + new)[None]
             mask = llama.causal_mask(before, new, dtype, tokens.device)

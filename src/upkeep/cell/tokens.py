@@ -90,9 +90,7 @@ class ChatTokens:
     """
 
     def __init__(self, path: str, spec: ModelSpec) -> None:
-        from transformers import AutoTokenizer
-
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        self.tokenizer = _tokenizer(Path(path))
         self._fast: Any = self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else None
         """What it has the work done by; asked by itself it is about twice as quick with a short text."""
         if self._fast is not None:
@@ -294,6 +292,18 @@ def _frozen(messages: Sequence[Message]) -> tuple[Frozen, ...]:
     )
 
 
+def _tokenizer(folder: Path) -> Any:
+    """What transformers reads with, as the model's own files name it. Where that is its plain class, its index of all
+    models is not asked: that takes longer to import than all else."""
+    import transformers
+
+    config = folder / "tokenizer_config.json"
+    named = json.loads(config.read_bytes()).get("tokenizer_class") if config.is_file() else None
+    if named == "PreTrainedTokenizerFast":
+        return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
 def _stop_ids(tokenizer: Any, path: Path) -> frozenset[int]:
     """Tokens that end an answer: all that the tokenizer or any configuration of the model names.
 
@@ -301,11 +311,16 @@ def _stop_ids(tokenizer: Any, path: Path) -> frozenset[int]:
     model was trained on, so they are read from there, and nothing else is: no sampling parameter is taken from a
     model's own files.
     """
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(path)
     named = [tokenizer.eos_token_id]
-    named += [getattr(part, "eos_token_id", None) for part in (config, config.get_text_config())]
+    whole = path / "config.json"
+    config = json.loads(whole.read_bytes()) if whole.is_file() else {}
+    if "eos_token_id" in config and "text_config" not in config:
+        named.append(config["eos_token_id"])
+    else:  # what a kind of model has where nothing is said
+        from transformers import AutoConfig
+
+        known = AutoConfig.from_pretrained(path)
+        named += [getattr(part, "eos_token_id", None) for part in (known, known.get_text_config())]
     generation = path / "generation_config.json"
     if generation.is_file():
         named.append(json.loads(generation.read_bytes()).get("eos_token_id"))

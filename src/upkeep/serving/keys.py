@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicLayer
 
 from upkeep.serving.lanes import LANE_TOKENS, LANES
 from upkeep.serving.llama import attention
@@ -15,26 +14,24 @@ GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
 
 
-class GrowingLayer(DynamicLayer):  # type: ignore[misc]
+class Held:
     """Keys and values of one layer in buffers with room to spare: appending copies the new tokens alone, cropping
     nothing. `keys` and `values` are (1, heads, room, head size); the first `length` tokens count."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.length = 0
+        self.keys = self.values = torch.empty(0)
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        end = self.length + key_states.shape[-2]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = (x.new_empty((*x.shape[:2], 0, x.shape[3])) for x in (key_states, value_states))
+    def update(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append; all that is held."""
+        end = self.length + keys.shape[-2]
+        if not self.keys.numel():
+            self.keys, self.values = (x.new_empty((*x.shape[:2], 0, x.shape[3])) for x in (keys, values))
         if end > self.keys.shape[2]:
             room = -(-max(end, 2 * self.keys.shape[2]) // GROWTH) * GROWTH
             self.keys, self.values = (self._grown(x, room) for x in (self.keys, self.values))
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
+        self.keys[:, :, self.length : end] = keys
+        self.values[:, :, self.length : end] = values
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
@@ -43,8 +40,27 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         new[:, :, : self.length] = old[:, :, : self.length]
         return new
 
-    def get_seq_length(self) -> int:
-        return self.length
+
+def as_cache(layers: Sequence[Held]) -> Any:
+    """As a model of transformers reads and extends them."""
+    from transformers.cache_utils import Cache, DynamicLayer
+
+    class Layer(DynamicLayer):  # type: ignore[misc]
+        def __init__(self, held: Held) -> None:
+            super().__init__()
+            self.held = held
+
+        def update(
+            self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            return self.held.update(key_states, value_states)
+
+        def get_seq_length(self) -> int:
+            return self.held.length
+
+    return Cache(layers=[*map(Layer, layers)])
 
 
 class Lanes:
@@ -62,7 +78,7 @@ class Lanes:
         self._held = [like.new_empty((2, LANES, heads, 0, size)) for _ in range(layers)]
         self._rows = torch.arange(LANES, device=like.device)
 
-    def fill(self, lane: int, layers: Sequence[GrowingLayer]) -> None:
+    def fill(self, lane: int, layers: Sequence[Held]) -> None:
         """Have a lane hold what `layers` hold."""
         self.lengths[lane] = length = layers[0].length
         self._make_room(length)

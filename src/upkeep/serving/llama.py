@@ -2,14 +2,16 @@
 
 It does the operations of transformers' own modules in their order, so its numbers are theirs bit by bit, and leaves out
 what costs a small model more than its sums: a call of Python's for every module, masks and positions that every layer
-or step makes anew.
+or step makes anew, and transformers' models themselves, which take longer to import than such a model to load.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +19,46 @@ from torch.nn import functional
 
 KINDS = frozenset({"llama", "qwen2", "qwen3"})
 """Types of models that are built like this."""
+NAMED = frozenset(
+    {"model_type", "hidden_act", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
+    | {"rms_norm_eps"}
+)
+"""What a configuration must say itself."""
+EMBEDDING = "model.embed_tokens.weight"
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Puts keys and values of a layer (its number) beside the earlier ones and lets queries attend to them, each (rows,
 heads, tokens, head size)."""
+Weights = Mapping[str, torch.Tensor]
+"""By the names that transformers gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a model's configuration says, beside what its weights show."""
+
+    layers: int
+    heads: int
+    """Of keys and values."""
+    size: int
+    """Numbers of a head."""
+    epsilon: float
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape | None:
+        """None for a model of another kind."""
+        if (
+            config["model_type"] not in KINDS
+            or config.get("hidden_act") != "silu"
+            or not {*(config.get("layer_types") or ())} <= {"full_attention"}
+        ):
+            return None
+        heads = config["num_attention_heads"]
+        return cls(
+            config["num_hidden_layers"],
+            config.get("num_key_value_heads") or heads,
+            config.get("head_dim") or config["hidden_size"] // heads,
+            config["rms_norm_eps"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +67,8 @@ class Linear:
     bias: torch.Tensor | None
 
     @classmethod
-    def of(cls, module: Any) -> Linear:
-        return cls(module.weight, module.bias)
+    def of(cls, weights: Weights, name: str) -> Linear:
+        return cls(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return functional.linear(x, self.weight, self.bias)
@@ -42,10 +81,6 @@ class Norm:
     weight: torch.Tensor
     epsilon: float
 
-    @classmethod
-    def of(cls, module: Any) -> Norm:
-        return cls(module.weight, module.variance_epsilon)
-
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.epsilon)
@@ -53,25 +88,27 @@ class Norm:
 
 
 class Layer:
-    """One layer.
+    """One layer, of so many that `name` has its number."""
 
-    Args:
-        module: of transformers.
-    """
-
-    def __init__(self, module: Any) -> None:
-        attention, mlp = module.self_attn, module.mlp
-        self.query, self.key, self.value = map(Linear.of, (attention.q_proj, attention.k_proj, attention.v_proj))
-        self.output, self.head_size = Linear.of(attention.o_proj), attention.head_dim
-        norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]  # Qwen 3 has them
-        self.query_norm, self.key_norm = (None if norm is None else Norm.of(norm) for norm in norms)
-        self.before, self.after = Norm.of(module.input_layernorm), Norm.of(module.post_attention_layernorm)
-        self.gate, self.up, self.down = map(Linear.of, (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
-        self.activation = mlp.act_fn
+    def __init__(self, weights: Weights, name: str, shape: Shape) -> None:
+        self.size = shape.size
+        self.query, self.key, self.value, self.output = (
+            Linear.of(weights, f"{name}.self_attn.{part}_proj") for part in "qkvo"
+        )
+        norms = (f"{name}.self_attn.{part}_norm.weight" for part in "qk")  # Qwen 3 has them
+        self.query_norm, self.key_norm = (
+            Norm(weights[norm], shape.epsilon) if norm in weights else None for norm in norms
+        )
+        self.before, self.after = (
+            Norm(weights[f"{name}.{part}_layernorm.weight"], shape.epsilon) for part in ("input", "post_attention")
+        )
+        self.gate, self.up, self.down = (
+            Linear.of(weights, f"{name}.mlp.{part}_proj") for part in ("gate", "up", "down")
+        )
 
     def heads(self, x: torch.Tensor, linear: Linear, norm: Norm | None = None) -> torch.Tensor:
         """(rows, heads, tokens, head size)"""
-        found = linear(x).view(*x.shape[:2], -1, self.head_size)
+        found = linear(x).view(*x.shape[:2], -1, self.size)
         return (found if norm is None else norm(found)).transpose(1, 2)
 
 
@@ -79,21 +116,20 @@ class Llama:
     """Use where no gradient is wanted.
 
     Args:
-        model: of transformers, one of `KINDS`.
-        context_length: tokens that a sequence has at most.
+        cosine, sine: (tokens, head size), of all positions.
     """
 
-    def __init__(self, model: Any, context_length: int) -> None:
-        self._embedding, self._words = model.model.embed_tokens.weight, Linear.of(model.lm_head)
-        self._layers = [*map(Layer, model.model.layers)]
-        self._norm = Norm.of(model.model.norm)
-        places = torch.arange(context_length, device=self._embedding.device)[None]
-        self._cos, self._sin = (table[0] for table in model.model.rotary_emb(self._embedding, places))
+    def __init__(self, weights: Weights, shape: Shape, cosine: torch.Tensor, sine: torch.Tensor) -> None:
+        self.shape, self.embedding = shape, weights[EMBEDDING]
+        self.words = Linear.of(weights, "lm_head")
+        self._layers = [Layer(weights, f"model.layers.{n}", shape) for n in range(shape.layers)]
+        self._norm = Norm(weights["model.norm.weight"], shape.epsilon)
+        self._cos, self._sin = cosine, sine
 
     def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend, keep: int) -> torch.Tensor:
         """Logits (rows, keep, vocabulary) after tokens (rows, tokens), whose positions are given alike; `keep` 0 is all
         of them."""
-        x = functional.embedding(tokens, self._embedding)
+        x = functional.embedding(tokens, self.embedding)
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         for number, layer in enumerate(self._layers):
             normed = layer.before(x)
@@ -102,8 +138,57 @@ class Llama:
             found = attend(number, query, key, layer.heads(normed, layer.value))
             x = x + layer.output(found.transpose(1, 2).flatten(2))
             normed = layer.after(x)
-            x = x + layer.down(layer.activation(layer.gate(normed)) * layer.up(normed))
-        return self._words(self._norm(x[:, -keep:]))
+            x = x + layer.down(functional.silu(layer.gate(normed)) * layer.up(normed))
+        return self.words(self._norm(x[:, -keep:]))
+
+
+def read(folder: Path, dtype: torch.dtype, device: torch.device, context_length: int) -> Llama | None:
+    """A model from its files; None where it is of another kind, or something of it is left to transformers: weights
+    that are not in safetensors' files or are quantised, rotary positions that are scaled, what its configuration does
+    not name and transformers takes for granted.
+
+    Args:
+        context_length: tokens that a sequence has at most.
+    """
+    config = json.loads((folder / "config.json").read_bytes())
+    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    base = rotary.get("rope_theta", config.get("rope_theta"))
+    scaled = rotary.keys() - {"rope_theta", "rope_type"} or rotary.get("rope_type", "default") != "default"
+    granted = NAMED - config.keys() or (config["model_type"] == "qwen3" and "head_dim" not in config)
+    if scaled or base is None or granted or config.get("use_sliding_window") or "quantization_config" in config:
+        return None
+    if (shape := Shape.of(config)) is None or (files := _files(folder)) is None:
+        return None
+    from safetensors.torch import load_file
+
+    # Each in memory of its own: where a number lies decides in which order some kernels add.
+    weights = {name: weight.to(device, dtype, copy=True) for file in files for name, weight in load_file(file).items()}
+    if config.get("tie_word_embeddings"):
+        weights["lm_head.weight"] = weights[EMBEDDING]
+    turns = 1.0 / base ** (torch.arange(0, shape.size, 2, dtype=torch.int64).to(device, torch.float) / shape.size)
+    places = torch.arange(context_length, device=device)
+    angles = (turns[None, :, None].float() @ places[None, None, :].float()).transpose(1, 2)
+    both = torch.cat((angles, angles), -1)[0]
+    return Llama(weights, shape, both.cos().to(dtype), both.sin().to(dtype))
+
+
+def _files(folder: Path) -> list[Path] | None:
+    """The files of the weights, in safetensors' format."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return [folder / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
+    whole = folder / "model.safetensors"
+    return [whole] if whole.is_file() else None
+
+
+def of(model: Any, context_length: int) -> Llama | None:
+    """A model that transformers has loaded; None where it is of another kind."""
+    if (shape := Shape.of(model.config.to_dict())) is None:
+        return None
+    weights = model.state_dict()
+    places = torch.arange(context_length, device=model.device)[None]
+    cosine, sine = (table[0] for table in model.model.rotary_emb(weights[EMBEDDING], places))
+    return Llama(weights, shape, cosine, sine)
 
 
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ alone depends on the model and their own lengths. So order, resuming and other p
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.cache_utils import Cache
 
 from upkeep.cell import adapters
 from upkeep.cell.interface import GeneratedToken
@@ -32,7 +30,7 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, 
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving import llama
-from upkeep.serving.keys import GrowingLayer, Lanes
+from upkeep.serving.keys import Held, Lanes, as_cache
 from upkeep.serving.lanes import LANE_TOKENS, LANES
 from upkeep.serving.sampling import Constraint, Sampler
 
@@ -106,7 +104,7 @@ class TransformersEngine(Engine):
     """
 
     name = "transformers"
-    version = transformers.__version__
+    version = importlib.metadata.version("transformers")
 
     def __init__(self, path: str, spec: ModelSpec, settings: EngineSettings, prefix: Path | None = None) -> None:
         self.chat_tokens = ChatTokens(path, spec)
@@ -116,42 +114,58 @@ class TransformersEngine(Engine):
         super().__init__(self.chat_tokens, spec.context_length - self._before)
         torch.set_num_threads(settings.threads)
         self.device = torch.device(settings.options.get("device", "cuda" if spec.gpus else "cpu"))
-        config = AutoConfig.from_pretrained(path)
-        text_config = config.get_text_config()
-        types = set(getattr(text_config, "layer_types", None) or ())
-        if stateful := {t for t in types if "attention" not in t or "linear" in t}:
-            raise ValueError(f"{spec.label}: layers of type {sorted(stateful)} need the vllm engine")
-        if spec.rope_scaling:
-            text_config.rope_parameters = {**(text_config.rope_parameters or {}), **spec.rope_scaling}
-        rope = (getattr(text_config, "rope_parameters", None) or {}).get("rope_type")
-        known = config.model_type in llama.KINDS and types <= {"full_attention"} and rope not in MOVING
-        self.model: Any = AutoModelForCausalLM.from_pretrained(
-            path,
-            config=config,
-            dtype=getattr(torch, spec.dtype),
-            attn_implementation="sdpa",
-            local_files_only=True,
-        )
-        self.model.to(self.device).eval()
+        self.dtype = getattr(torch, spec.dtype)
+        self._model: Any = None
+        """Of transformers, where it computes; `_llama` where it does not."""
+        self._llama = None
+        if not spec.rope_scaling:
+            self._llama = llama.read(Path(path), self.dtype, self.device, spec.context_length)
+        if self._llama is None:
+            self._load(path, spec)
+        layers, heads, size = self._shape
         self.prefix_cache = settings.prefix_cache
-        self._layers = [GrowingLayer() for _ in range(text_config.num_hidden_layers)]
-        heads = getattr(text_config, "num_key_value_heads", text_config.num_attention_heads)
-        size = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+        self._layers = [Held() for _ in range(layers)]
         if kept is not None:
-            self._put_before(kept, (len(self._layers), 2, heads, self._before, size))
-        self._cache = Cache(layers=self._layers)
+            self._put_before(kept, (layers, 2, heads, self._before, size))
+        self._cache = None if self._llama is not None else as_cache(self._layers)
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
         self._queue: list[Request] = []
         self._lanes: list[Running | None] = [None] * LANES
         self.lanes = 1
-        self._llama: llama.Llama | None = None
-        """None for a model of another kind, which transformers computes."""
-        if known:
-            with torch.inference_mode():
-                self._llama = llama.Llama(self.model, spec.context_length)
-            self._held_in_lanes = Lanes(len(self._layers), heads, size, self.model.get_input_embeddings().weight)
+        if self._llama is not None:
+            self._held_in_lanes = Lanes(layers, heads, size, self._llama.embedding)
             self.lanes = LANES if self._lanes_agree() else 1
+
+    def _load(self, path: str, spec: ModelSpec) -> None:
+        """By transformers, which takes seconds to import."""
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        config = AutoConfig.from_pretrained(path)
+        text = config.get_text_config()
+        types = set(getattr(text, "layer_types", None) or ())
+        if stateful := {t for t in types if "attention" not in t or "linear" in t}:
+            raise ValueError(f"{spec.label}: layers of type {sorted(stateful)} need the vllm engine")
+        if spec.rope_scaling:
+            text.rope_parameters = {**(text.rope_parameters or {}), **spec.rope_scaling}
+        rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type")
+        self._model = AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=self.dtype, attn_implementation="sdpa", local_files_only=True
+        )
+        self._model.to(self.device).eval()
+        if rope not in MOVING:
+            with torch.inference_mode():
+                self._llama = llama.of(self._model, spec.context_length)
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        """Layers, heads of keys, and numbers in each."""
+        if self._llama is not None:
+            return self._llama.shape.layers, self._llama.shape.heads, self._llama.shape.size
+        text = self._model.config.get_text_config()
+        heads = getattr(text, "num_key_value_heads", text.num_attention_heads)
+        size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        return text.num_hidden_layers, heads, size
 
     def add(self, request: Request) -> None:
         self._queue.append(request)
@@ -198,7 +212,8 @@ class TransformersEngine(Engine):
         """The tokenizer as constraints read it."""
         from llguidance.hf import from_tokenizer
 
-        words = self.model.get_output_embeddings().weight.shape[0]
+        known = self._llama.words if self._llama is not None else self._model.get_output_embeddings()
+        words = len(known.weight)
         return from_tokenizer(self.chat_tokens.tokenizer, words, eos_token=sorted(self.chat_tokens.stop_ids))
 
     def _begin(self, request: Generate) -> Generated | ValueError | None:
@@ -292,13 +307,13 @@ class TransformersEngine(Engine):
         if self._llama is not None:
             before = self._layers[0].length
             positions = torch.arange(before, before + len(ids), device=self.device)[None]
-            mask = llama.causal_mask(before, len(ids), self.model.dtype, self.device)
+            mask = llama.causal_mask(before, len(ids), self.dtype, self.device)
 
             def attend(number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
                 return llama.attention(query, *self._layers[number].update(key, value), mask)
 
             return self._llama(tokens, positions, attend, keep)[0]
-        logits: torch.Tensor = self.model(
+        logits: torch.Tensor = self._model(
             input_ids=tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=keep
         ).logits[0]
         return logits
@@ -313,5 +328,5 @@ class TransformersEngine(Engine):
             raise ValueError(
                 f"a prefix of another model: expected (layers, 2, heads, tokens, size) {expected}, {found}"
             )
-        for layer, (keys, values) in zip(self._layers, kept.to(self.device, self.model.dtype), strict=True):
+        for layer, (keys, values) in zip(self._layers, kept.to(self.device, self.dtype), strict=True):
             layer.update(keys[None], values[None])
