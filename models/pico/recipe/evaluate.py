@@ -6,17 +6,17 @@ the host (`recipe.measured`), where answers are read. Every model is asked the s
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
-import torch
 from msgspec.structs import replace
 
 from recipe import chores, facts, groups, teacher, working, worlds
@@ -25,14 +25,18 @@ from recipe.playing import Room
 from recipe.settings import Given
 from recipe.tokenizer import POSITIONS
 from upkeep.cell.interface import Context, Message
+from upkeep.cell.lockstep import Generate, Generated
 from upkeep.cell.prompts import Prompt, fit
 from upkeep.cell.retrieval import Bm25
-from upkeep.contract import Document, Form, Gold, Probe, Sampling
+from upkeep.cell.tokens import SEGMENT_TOKENS, TokenPrompt
+from upkeep.contract import Document, EngineSettings, Form, Gold, ModelSpec, Probe, Sampling
 
 REPLY, LONG_REPLY = 96, 320
 """Tokens of a reply at most, as the model's card has it; and of what methods ask for at greater length."""
 LENGTHY = (1000, 1400)
 """Tokens of documents in a long context, and at most 1,500 with what stands around them."""
+TOGETHER = 64
+"""Prompts that a process is given at a time."""
 METHODS = ("closed_book", "oracle", "long_context", "rolling_w1", "rag_k1", "rag_k3", "rag_k10")
 LESSONS = 30
 """Of each number of facts at large."""
@@ -63,66 +67,69 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model:
-    """The model's files as transformers reads them."""
+    """The model's files, as the suite's own engine reads and asks them."""
 
     context_length = POSITIONS
 
     def __init__(self, folder: Path, sampling: Sampling) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from upkeep.serving.transformers_engine import TransformersEngine
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        form = {"label": "pico", "summary": "", "source": "path", "location": ".", "dtype": "float32"}
+        spec = msgspec.convert(form | {"context_length": POSITIONS}, ModelSpec)
+        self.engine = TransformersEngine(str(folder), spec, EngineSettings(name="transformers", threads=1))
+        self.tokens = self.engine.chat_tokens
         self.sampling = sampling
 
     def count(self, text: str) -> int:
-        return len(self.tokenizer.encode(text, add_special_tokens=False))
+        return self.tokens.count(text)
 
     def count_prompt(self, messages: Sequence[Message]) -> int:
-        return self.count(self.render(messages))
+        return self.tokens.prompt(messages).length
 
     def render(self, messages: Sequence[Message]) -> str:
         chat = [{"role": m["role"], "content": "".join(m["parts"])} for m in messages]
-        text: str = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        text: str = self.tokens.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         return text
 
-    def reply(
-        self, prompts: Sequence[str], room: int = REPLY, workers: int = 1, batch_tokens: int = 12_000
-    ) -> list[str]:
-        """Greedy replies, the same for any number of workers: processes of one thread."""
-        ids = [self.tokenizer.encode(prompt, add_special_tokens=False)[-(POSITIONS - room) :] for prompt in prompts]
-        order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
-        batches = []
-        while order:
-            count = max(1, batch_tokens // (len(ids[order[-1]]) + room))
-            chosen, order = order[-count:], order[:-count]
-            batches.append(chosen)
-        jobs = [([ids[n] for n in chosen], room) for chosen in batches]
+    def reply(self, prompts: Sequence[str], room: int = REPLY, workers: int = 1) -> list[str]:
+        """Greedy replies, the same for any number of workers: processes of one thread, and no reply depends on what
+        else is asked.
+
+        Args:
+            room: tokens of a reply at most; a prompt loses its beginning where that leaves too few for it.
+        """
+        jobs = [(prompts[first : first + TOGETHER], room) for first in range(0, len(prompts), TOGETHER)]
         if workers == 1:
-            _of.append(self)
-            replied = list(map(_replies, jobs))
-        else:
-            torch.set_num_threads(1)  # a forked process has no other
-            with get_context("fork").Pool(workers, _of.append, (self,)) as pool:
-                replied = pool.map(_replies, jobs, chunksize=1)
-        found = dict(zip(chain(*batches), chain(*replied), strict=True))
-        return [found[n] for n in range(len(prompts))]
+            return [reply for job in jobs for reply in self._replies(*job)]
+        _of.append(self)
+        with get_context("fork").Pool(workers) as pool:
+            return [reply for replied in pool.imap(_replies, jobs) for reply in replied]
+
+    def _replies(self, prompts: Sequence[str], room: int) -> list[str]:
+        async def ask() -> list[str]:
+            waiting = []
+            for prompt in prompts:
+                ids = array("i", self.tokens.encode(prompt)[-(POSITIONS - room) :])
+                segments = [ids[n : n + SEGMENT_TOKENS] for n in range(0, len(ids), SEGMENT_TOKENS)]
+                future = asyncio.get_running_loop().create_future()
+                waiting.append(Generate(TokenPrompt.of(segments), Sampling(max_tokens=room), 0, future))
+                self.engine.add(waiting[-1])
+            replied: dict[int, str] = {}
+            while self.engine.busy:
+                for request, outcome in self.engine.step():
+                    assert isinstance(outcome, Generated), outcome
+                    replied[id(request)] = self.tokens.decode(outcome.ids)
+            return [replied[id(request)] for request in waiting]
+
+        return asyncio.run(ask())
 
 
 _of: list[Model] = []
-"""The model of a process that replies."""
+"""The model of a process that replies: one that was forked has it."""
 
 
-def _replies(job: tuple[Sequence[Sequence[int]], int]) -> list[str]:
-    """Greedy replies to prompts, longest last, which are answered together."""
-    (prompts, room), model = job, _of[-1]
-    length, end = len(prompts[-1]), model.tokenizer.eos_token_id
-    padded = torch.tensor([[end] * (length - len(ids)) + [*ids] for ids in prompts])
-    mask = torch.tensor([[0] * (length - len(ids)) + [1] * len(ids) for ids in prompts])
-    with torch.inference_mode():
-        out = model.model.generate(
-            input_ids=padded, attention_mask=mask, max_new_tokens=room, do_sample=False, pad_token_id=end
-        )
-    return [model.tokenizer.decode(row, skip_special_tokens=True) for row in out[:, length:].tolist()]
+def _replies(job: tuple[Sequence[str], int]) -> list[str]:
+    return _of[-1]._replies(*job)
 
 
 def at_large(rng: Random, given: Given, count: int) -> Iterator[Asked]:

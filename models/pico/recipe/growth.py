@@ -7,6 +7,7 @@ of, and a model that is wider is better trained from nothing.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer
 
+from recipe import tokenizer
 from recipe.network import Llama
 from recipe.teacher import Teacher
 
@@ -22,11 +24,12 @@ DRAWN = 400
 """Times that lessons are drawn to see what is in them."""
 FIXED = 20
 """Characters that a line has more than, to be worth a piece of its own."""
+_KEY = re.compile(r'"\w+":')
 
 
 def extend(tokens: Tokenizer, teacher: Teacher, rng: Random) -> None:
-    """Add what the stage's lessons have again and again: long lines of system texts, a piece each, and every character
-    that is not ASCII."""
+    """Add what the stage's lessons have again and again: long lines of system texts and keys of JSON, a piece each, and
+    every character that is not ASCII. From here on what is quoted is read as what is not (`tokenizer.quote`)."""
     lines, characters = Counter[str](), set[str]()
     for _ in range(DRAWN):
         for lesson in teacher.lessons(rng, teacher.curriculum.level, 1.0):
@@ -36,10 +39,12 @@ def extend(tokens: Tokenizer, teacher: Teacher, rng: Random) -> None:
             # What is asked in the first line of a user's message alone has no system text.
             head = system or lesson.prefix.partition("<|user|>")[2].partition("\n")[0]
             lines.update({line for line in head.splitlines() if len(line) > FIXED})
+            lines.update({key for _, reply in lesson.turns for key in _KEY.findall(reply)})
     known = tokens.get_vocab(with_added_tokens=True)
     new = [line for line in sorted(lines) if lines[line] > 1 and line not in known]
     new += [char for char in sorted(characters) if char not in known]
     tokens.add_tokens([AddedToken(text, normalized=False, special=False) for text in new])
+    tokenizer.quote(tokens)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -1,6 +1,7 @@
 """Lessons of memories and summaries: `memory_scaffold`, `memagent`, `chunked_summary`, `document_summary`.
 
-What is kept is the sentences that hold in the end, as many of the newest as the budget has room for.
+What is kept is the sentences that hold in the end, as many of the newest as the budget has room for. A space comes
+before the first, as where it was read, so that its first word is written with the tokens that it was read with.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def rewriting(rng: Random, room: Room) -> list[Lesson]:
 
 
 def _listed(lines: Sequence[str], head: str, skill: str) -> Said:
-    return Said(head + "\n".join(lines), skill, "lines", tuple(lines))
+    return Said(f"{head} " + "\n".join(lines), skill, "lines", tuple(lines))
 
 
 def questioning(rng: Random, room: Room) -> list[Lesson]:
@@ -95,7 +96,7 @@ def summing(rng: Random, room: Room) -> list[Lesson]:
         if len(messages) == 2 and any(probe.question in shown(messages) for _, probe in asked):
             return answered(prompt, room, asked, messages)
         lines = [s.line for s in kept(latest(told.said_in(shown(messages))), budget, room)]
-        return Said(" ".join(lines), SUMMED, "lines", tuple(lines))
+        return Said(" " + " ".join(lines), SUMMED, "lines", tuple(lines))
 
     probes = [probe for _, probe in asked]
     return play(room, name, {"budget": budget}, told, probes, knows, rng, prompt=prompt)

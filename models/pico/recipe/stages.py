@@ -85,11 +85,11 @@ METHODS = Stage(
         "an answer from 1,000 to 1,500 tokens": 0.7,
     },
     layers=6,
-    steps=5600,
-    learning_rate=1e-3,
-    muon_rate=6e-3,
-    fade=2000,
-    decay=0.4,
+    steps=4000,
+    learning_rate=6e-4,
+    muon_rate=3e-3,
+    fade=3000,
+    decay=0.5,
     batch_tokens=3072,
 )
 STAGES = (WORLDS, METHODS)
