@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import torch
+from transformers import AutoModelForCausalLM
 
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -56,17 +57,22 @@ def prompts(catalog: Catalog, dataset: str, model: Any, wanted: set[str]) -> dic
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
-def parting(model: Model, prompt: str, one: str, other: str) -> tuple[str, str, float]:
-    """The first tokens in which two replies differ, and how much more logit the first one has."""
+def parting(model: Model, plain: Any, prompt: str, one: str, other: str) -> tuple[str, str, float]:
+    """The first tokens in which two replies differ, and how much more logit the first one has.
+
+    Args:
+        plain: the model as transformers has it.
+    """
+    tokenizer = model.tokens.tokenizer
 
     def ids(text: str) -> list[int]:
-        return [*model.tokenizer.encode(text, add_special_tokens=False), model.tokenizer.eos_token_id]
+        return [*model.tokens.encode(text), tokenizer.eos_token_id]
 
     a, b = ids(one), ids(other)
     same = next(n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-    given = model.tokenizer.encode(prompt, add_special_tokens=False) + a[:same]
-    logits = model.model(torch.tensor([given])).logits[0, -1]
-    names = (model.tokenizer.decode([token]) for token in (a[same], b[same]))
+    given = model.tokens.encode(prompt) + a[:same]
+    logits = plain(torch.tensor([given])).logits[0, -1]
+    names = (tokenizer.decode([token]) for token in (a[same], b[same]))
     return *names, float(logits[a[same]] - logits[b[same]])
 
 
@@ -80,7 +86,9 @@ def main() -> None:
     catalog = Catalog(arguments.root)
     for name in MODELS:
         fetch(catalog, name)
-    model = Model(arguments.root / "models" / "pico", catalog.model("pico").sampling)
+    weights = arguments.root / "models" / "pico"
+    model = Model(weights, catalog.model("pico").sampling)
+    plain = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
     print("| dataset | probes | same replies |\n| --- | ---: | ---: |")
     differences: list[str] = []
     for dataset in arguments.datasets:
@@ -89,7 +97,7 @@ def main() -> None:
         unlike = {id for id, reply in first.items() if reply != second[id]}
         print(f"| {dataset} | {len(first):,} | {100 * (1 - len(unlike) / len(first)):.1f}% |", flush=True)
         for id, prompt in sorted(prompts(catalog, dataset, model, unlike).items()):
-            a, b, gap = parting(model, prompt, first[id], second[id])
+            a, b, gap = parting(model, plain, prompt, first[id], second[id])
             differences.append(f"| {id} | {a!r} | {b!r} | {gap:.5f} |")
     print(
         "\n| probe | transformers | vLLM | difference of logits |\n| --- | --- | --- | ---: |", *differences, sep="\n"
