@@ -63,6 +63,7 @@ def number(text: str) -> float:
         ("findings", ["--studies", "50", "--questions", "60", "--findings", "imprint-c15"], 1, (1, 2, 3)),
         ("record", ["--replies", "2000"], 1, (0, 2, 4)),
         ("replay", ["--intervals", "2", "--questions", "8"], 2, (1, 2, 3, 4, 6)),
+        ("loading", ["--repeats", "1"], 2, (1, 2, 3)),
         ("lanes", ["--requests", "16", "--context", "20", "--reply", "8"], 2, (1, 2, 3)),
         ("order", [*ORDER, "--methods", "rag_bm25/k2"], 3, (2, 3, 4, 5, 6)),
         ("strands", [*STRANDS, "--methods", "closed_book/default"], 3, (1, 3, 4)),
