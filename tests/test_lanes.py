@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from conftest import ROOT
 from engine_models import CHATS, QUESTIONS, SAMPLED, answers, chat, engine, spec, tiny, together
 from upkeep.cell.lockstep import (
     Generate,
@@ -122,13 +125,13 @@ def random_model(kind: str, dtype: torch.dtype, **more: Any) -> Any:
 def test_a_model_that_is_read_from_its_files_is_the_one_that_transformers_loads(
     tmp_path: Path, kind: str, dtype: torch.dtype, tied: bool
 ) -> None:
-    from upkeep.serving import llama
+    from upkeep.serving import llama, llama_files
 
     theirs = random_model(kind, dtype, tie_word_embeddings=tied)
     theirs.save_pretrained(tmp_path, max_shard_size="100KB" if tied else "1GB")
     assert (tmp_path / "model.safetensors.index.json").is_file() == tied
     with torch.inference_mode():
-        loaded, read = llama.of(theirs, 200), llama.read(tmp_path, dtype, theirs.device, 200)
+        loaded, read = llama.of(theirs, 200), llama_files.read(tmp_path, dtype, theirs.device, 200)
         assert loaded is not None
         assert read is not None
 
@@ -141,6 +144,11 @@ def test_a_model_that_is_read_from_its_files_is_the_one_that_transformers_loads(
 
 LEFT: dict[str, dict[str, Any]] = {
     "scaled positions": {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "scaled positions in both places": {
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0},
+    },
+    "another base of positions by layer": {"rope_parameters": {"full_attention": {"rope_theta": 10000.0}}},
     "a part of each head turned": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
     "another function": {"hidden_act": "gelu"},
     "numbers of a few bits": {"quantization_config": {"quant_method": "awq"}},
@@ -149,21 +157,32 @@ LEFT: dict[str, dict[str, Any]] = {
     "another kind": {"model_type": "mistral"},
     "no word of heads": {"num_key_value_heads": ...},
     "no word of positions": {"rope_theta": ..., "rope_parameters": ...},
+    "more words than there are rows": {"vocab_size": 100_000},
+    "a bias that is not there": {"attention_bias": True},
+    "a head of its own beside a tie": {"tie_word_embeddings": True},
+    "fewer layers than there are": {"num_hidden_layers": 1},
+    "an adapter beside it": {},
 }
 
 
 @pytest.mark.parametrize("why", LEFT)
 def test_what_is_not_plainly_such_a_model_is_left_to_transformers(tiny: Path, tmp_path: Path, why: str) -> None:
-    from upkeep.serving import llama
+    from upkeep.serving import llama_files
 
     shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
     cpu = torch.device("cpu")
-    assert llama.read(tmp_path, torch.float32, cpu, 200) is not None
+    assert llama_files.read(tmp_path, torch.float32, cpu, 200) is not None
     config = json.loads((tmp_path / "config.json").read_text())
+    if "tie" in why:
+        weights = load_file(tmp_path / "model.safetensors")
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"] + 1
+        save_file(weights, tmp_path / "model.safetensors")
+    if "adapter" in why:
+        (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "config.json").write_text(
         json.dumps({name: v for name, v in {**config, **LEFT[why]}.items() if v is not ...})
     )
-    assert llama.read(tmp_path, torch.float32, cpu, 200) is None
+    assert llama_files.read(tmp_path, torch.float32, cpu, 200) is None
 
 
 def test_an_engine_of_a_plain_model_starts_without_the_models_of_transformers(tiny: Path) -> None:
@@ -171,7 +190,8 @@ def test_an_engine_of_a_plain_model_starts_without_the_models_of_transformers(ti
         "import sys; from pathlib import Path; from test_lanes import engine; engine(Path(sys.argv[1])); "
         "print(sorted({'sympy', 'torch._dynamo', 'transformers.modeling_utils'} & sys.modules.keys()))"
     )
-    run = subprocess.run([sys.executable, "-c", code, str(tiny)], capture_output=True, text=True, check=True)
+    paths = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+    run = subprocess.run([sys.executable, "-c", code, str(tiny)], capture_output=True, text=True, check=True, env=paths)
     assert run.stdout.splitlines()[-1] == "[]"
 
 

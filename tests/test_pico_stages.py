@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from recipe import growth, make, measured, network, worlds
+from recipe import growth, make, measured, network, tokenizer, worlds
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.lessons import Read
@@ -130,7 +131,7 @@ def test_a_stage_begins_with_what_the_stage_before_could_do(teacher: Teacher) ->
     assert torch.equal(told, grown[:, : told.shape[1]])
 
 
-def test_new_pieces_of_the_vocabulary_hold_long_lines_and_chinese_characters_and_leave_the_old_ones(
+def test_new_pieces_of_the_vocabulary_hold_long_lines_keys_of_json_and_chinese_and_leave_the_old_ones(
     teacher: Teacher,
 ) -> None:
     tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
@@ -139,7 +140,26 @@ def test_new_pieces_of_the_vocabulary_hold_long_lines_and_chinese_characters_and
     new = tokens.get_vocab()
     assert {word: new[word] for word in old} == old
     added = set(new) - set(old)
-    assert all(len(word) == 1 or len(word) > growth.FIXED for word in added) and "矛" in added and len(added) < 1000
+    keys = {word for word in added if re.fullmatch(r'"\w+":', word)}
+    assert all(len(word) == 1 or len(word) > growth.FIXED for word in added - keys) and len(added) < 1000
+    assert "矛" in added and {'"entities":', '"links":'} <= keys
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"entities": ["Douklun Veasel", "the web console"], "query": "Zea sos", "n": [1, ""]}),
+        'She said "Foo bar" to me. "Baz" and he went on; (see "Nov").',
+        'One mark "alone, and a "closing" one.',
+    ],
+)
+def test_what_is_quoted_has_the_pieces_of_what_is_not_and_becomes_the_same_text(text: str) -> None:
+    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    plain = tokens.encode("a Douklun", add_special_tokens=False).ids[-3:]
+    assert tokens.encode('a "Douklun', add_special_tokens=False).ids[-3:] != plain
+    tokenizer.quote(tokens)
+    assert tokens.encode('a "Douklun', add_special_tokens=False).ids[-3:] == plain
+    assert tokens.decode(tokens.encode(text, add_special_tokens=False).ids) == text
 
 
 def test_stages_name_lessons_that_there_are_and_go_on_from_the_one_before(teacher: Teacher) -> None:

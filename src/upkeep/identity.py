@@ -43,6 +43,7 @@ ENGINE_CODE = (
     "serving/keys.py",
     "serving/lanes.py",
     "serving/llama.py",
+    "serving/llama_files.py",
     "serving/loading.py",
     "serving/sampling.py",
     "serving/serve.py",

@@ -101,9 +101,12 @@ class Model:
         jobs = [(prompts[first : first + TOGETHER], room) for first in range(0, len(prompts), TOGETHER)]
         if workers == 1:
             return [reply for job in jobs for reply in self._replies(*job)]
+        # What an engine holds is not sent to a process, which has it from being forked.
         _of.append(self)
         with get_context("fork").Pool(workers) as pool:
-            return [reply for replied in pool.imap(_replies, jobs) for reply in replied]
+            replied = pool.map(_replies, jobs, chunksize=1)
+        _of.remove(self)
+        return [reply for found in replied for reply in found]
 
     def _replies(self, prompts: Sequence[str], room: int) -> list[str]:
         async def ask() -> list[str]:

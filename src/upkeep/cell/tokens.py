@@ -293,15 +293,18 @@ def _frozen(messages: Sequence[Message]) -> tuple[Frozen, ...]:
 
 
 def _tokenizer(folder: Path) -> Any:
-    """What transformers reads with, as the model's own files name it. Where that is its plain class, its index of all
-    models is not asked: that takes longer to import than all else."""
+    """What transformers reads with. Of a Llama that names the plain class it is that one; transformers' index of all
+    models, which for others puts right what they name, takes longer to import than all else."""
     import transformers
 
-    config = folder / "tokenizer_config.json"
-    named = json.loads(config.read_bytes()).get("tokenizer_class") if config.is_file() else None
-    if named == "PreTrainedTokenizerFast":
+    model, names = _read(folder / "config.json"), _read(folder / "tokenizer_config.json")
+    if model.get("model_type") == "llama" and names.get("tokenizer_class") == "PreTrainedTokenizerFast":
         return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_bytes()) if file.is_file() else {}
 
 
 def _stop_ids(tokenizer: Any, path: Path) -> frozenset[int]:
@@ -312,17 +315,16 @@ def _stop_ids(tokenizer: Any, path: Path) -> frozenset[int]:
     model's own files.
     """
     named = [tokenizer.eos_token_id]
-    whole = path / "config.json"
-    config = json.loads(whole.read_bytes()) if whole.is_file() else {}
-    if "eos_token_id" in config and "text_config" not in config:
+    config = _read(path / "config.json")
+    if "eos_token_id" in config and not any(
+        isinstance(part, dict) and "model_type" in part for part in config.values()
+    ):
         named.append(config["eos_token_id"])
     else:  # what a kind of model has where nothing is said
         from transformers import AutoConfig
 
         known = AutoConfig.from_pretrained(path)
         named += [getattr(part, "eos_token_id", None) for part in (known, known.get_text_config())]
-    generation = path / "generation_config.json"
-    if generation.is_file():
-        named.append(json.loads(generation.read_bytes()).get("eos_token_id"))
+    named.append(_read(path / "generation_config.json").get("eos_token_id"))
     lists = (ids if isinstance(ids, list) else [ids] for ids in named)
     return frozenset(token for ids in lists for token in ids if token is not None)

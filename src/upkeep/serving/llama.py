@@ -2,16 +2,14 @@
 
 It does the operations of transformers' own modules in their order, so its numbers are theirs bit by bit, and leaves out
 what costs a small model more than its sums: a call of Python's for every module, masks and positions that every layer
-or step makes anew, and transformers' models themselves, which take longer to import than such a model to load.
+or step makes anew.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +17,6 @@ from torch.nn import functional
 
 KINDS = frozenset({"llama", "qwen2", "qwen3"})
 """Types of models that are built like this."""
-NAMED = frozenset(
-    {"model_type", "hidden_act", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
-    | {"rms_norm_eps"}
-)
-"""What a configuration must say itself."""
 EMBEDDING = "model.embed_tokens.weight"
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Puts keys and values of a layer (its number) beside the earlier ones and lets queries attend to them, each (rows,
@@ -45,20 +38,13 @@ class Shape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape | None:
-        """None for a model of another kind."""
-        if (
-            config["model_type"] not in KINDS
-            or config.get("hidden_act") != "silu"
-            or not {*(config.get("layer_types") or ())} <= {"full_attention"}
-        ):
+        """None for a model of another kind, or one whose weights are numbers of a few bits."""
+        types = {*(config.get("layer_types") or ())}
+        if config["model_type"] not in KINDS or not types <= {"full_attention"} or config.get("quantization_config"):
             return None
         heads = config["num_attention_heads"]
-        return cls(
-            config["num_hidden_layers"],
-            config.get("num_key_value_heads") or heads,
-            config.get("head_dim") or config["hidden_size"] // heads,
-            config["rms_norm_eps"],
-        )
+        size = config.get("head_dim") or config["hidden_size"] // heads
+        return cls(config["num_hidden_layers"], config["num_key_value_heads"], size, config["rms_norm_eps"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +105,15 @@ class Llama:
         cosine, sine: (tokens, head size), of all positions.
     """
 
-    def __init__(self, weights: Weights, shape: Shape, cosine: torch.Tensor, sine: torch.Tensor) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        shape: Shape,
+        cosine: torch.Tensor,
+        sine: torch.Tensor,
+        activation: Callable[[torch.Tensor], torch.Tensor] = functional.silu,
+    ) -> None:
+        self._activation = activation
         self.shape, self.embedding = shape, weights[EMBEDDING]
         self.words = Linear.of(weights, "lm_head")
         self._layers = [Layer(weights, f"model.layers.{n}", shape) for n in range(shape.layers)]
@@ -138,47 +132,8 @@ class Llama:
             found = attend(number, query, key, layer.heads(normed, layer.value))
             x = x + layer.output(found.transpose(1, 2).flatten(2))
             normed = layer.after(x)
-            x = x + layer.down(functional.silu(layer.gate(normed)) * layer.up(normed))
+            x = x + layer.down(self._activation(layer.gate(normed)) * layer.up(normed))
         return self.words(self._norm(x[:, -keep:]))
-
-
-def read(folder: Path, dtype: torch.dtype, device: torch.device, context_length: int) -> Llama | None:
-    """A model from its files; None where it is of another kind, or something of it is left to transformers: weights
-    that are not in safetensors' files or are quantised, rotary positions that are scaled, what its configuration does
-    not name and transformers takes for granted.
-
-    Args:
-        context_length: tokens that a sequence has at most.
-    """
-    config = json.loads((folder / "config.json").read_bytes())
-    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    base = rotary.get("rope_theta", config.get("rope_theta"))
-    scaled = rotary.keys() - {"rope_theta", "rope_type"} or rotary.get("rope_type", "default") != "default"
-    granted = NAMED - config.keys() or (config["model_type"] == "qwen3" and "head_dim" not in config)
-    if scaled or base is None or granted or config.get("use_sliding_window") or "quantization_config" in config:
-        return None
-    if (shape := Shape.of(config)) is None or (files := _files(folder)) is None:
-        return None
-    from safetensors.torch import load_file
-
-    # Each in memory of its own: where a number lies decides in which order some kernels add.
-    weights = {name: weight.to(device, dtype, copy=True) for file in files for name, weight in load_file(file).items()}
-    if config.get("tie_word_embeddings"):
-        weights["lm_head.weight"] = weights[EMBEDDING]
-    turns = 1.0 / base ** (torch.arange(0, shape.size, 2, dtype=torch.int64).to(device, torch.float) / shape.size)
-    places = torch.arange(context_length, device=device)
-    angles = (turns[None, :, None].float() @ places[None, None, :].float()).transpose(1, 2)
-    both = torch.cat((angles, angles), -1)[0]
-    return Llama(weights, shape, both.cos().to(dtype), both.sin().to(dtype))
-
-
-def _files(folder: Path) -> list[Path] | None:
-    """The files of the weights, in safetensors' format."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return [folder / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
-    whole = folder / "model.safetensors"
-    return [whole] if whole.is_file() else None
 
 
 def of(model: Any, context_length: int) -> Llama | None:
@@ -188,7 +143,7 @@ def of(model: Any, context_length: int) -> Llama | None:
     weights = model.state_dict()
     places = torch.arange(context_length, device=model.device)[None]
     cosine, sine = (table[0] for table in model.model.rotary_emb(weights[EMBEDDING], places))
-    return Llama(weights, shape, cosine, sine)
+    return Llama(weights, shape, cosine, sine, model.model.layers[0].mlp.act_fn)
 
 
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ from upkeep.cell.interface import GeneratedToken
 from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
-from upkeep.serving import llama
+from upkeep.serving import llama, llama_files
 from upkeep.serving.keys import Held, Lanes, as_cache
 from upkeep.serving.lanes import LANE_TOKENS, LANES
 from upkeep.serving.sampling import Constraint, Sampler
@@ -116,10 +116,10 @@ class TransformersEngine(Engine):
         self.device = torch.device(settings.options.get("device", "cuda" if spec.gpus else "cpu"))
         self.dtype = getattr(torch, spec.dtype)
         self._model: Any = None
-        """Of transformers, where it computes; `_llama` where it does not."""
-        self._llama = None
+        """Of transformers, where it computes; None where `_llama` does."""
+        self._llama: llama.Llama | None = None
         if not spec.rope_scaling:
-            self._llama = llama.read(Path(path), self.dtype, self.device, spec.context_length)
+            self._llama = llama_files.read(Path(path), self.dtype, self.device, spec.context_length)
         if self._llama is None:
             self._load(path, spec)
         layers, heads, size = self._shape
@@ -149,13 +149,14 @@ class TransformersEngine(Engine):
         if spec.rope_scaling:
             text.rope_parameters = {**(text.rope_parameters or {}), **spec.rope_scaling}
         rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type")
-        self._model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=self.dtype, attn_implementation="sdpa", local_files_only=True
         )
-        self._model.to(self.device).eval()
+        model.to(self.device).eval()
         if rope not in MOVING:
             with torch.inference_mode():
-                self._llama = llama.of(self._model, spec.context_length)
+                self._llama = llama.of(model, spec.context_length)
+        self._model = model if self._llama is None else None
 
     @property
     def _shape(self) -> tuple[int, int, int]:
