@@ -101,12 +101,8 @@ class Model:
         jobs = [(prompts[first : first + TOGETHER], room) for first in range(0, len(prompts), TOGETHER)]
         if workers == 1:
             return [reply for job in jobs for reply in self._replies(*job)]
-        # What an engine holds is not sent to a process, which has it from being forked.
-        _of.append(self)
-        with get_context("fork").Pool(workers) as pool:
-            replied = pool.map(_replies, jobs, chunksize=1)
-        _of.remove(self)
-        return [reply for found in replied for reply in found]
+        with get_context("fork").Pool(workers, _of.append, (self,)) as pool:
+            return [reply for replied in pool.map(_replies, jobs, chunksize=1) for reply in replied]
 
     def _replies(self, prompts: Sequence[str], room: int) -> list[str]:
         async def ask() -> list[str]:
@@ -128,7 +124,7 @@ class Model:
 
 
 _of: list[Model] = []
-"""The model of a process that replies: one that was forked has it."""
+"""The model of a process that replies."""
 
 
 def _replies(job: tuple[Sequence[str], int]) -> list[str]:
