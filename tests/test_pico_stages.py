@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -32,6 +33,7 @@ from recipe.teacher import Teacher
 from upkeep.catalog import Catalog
 from upkeep.cli import main
 from upkeep.errors import UpkeepError
+from upkeep.file_locks import Held, locked
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
@@ -258,6 +260,13 @@ def test_a_stage_that_there_is_not_is_refused(
         main()
     assert end.value.code == 1
     assert "did you mean worlds?" in capsys.readouterr().err
+
+
+def test_two_trainings_do_not_write_into_one_folder(catalog: Catalog, tmp_path: Path) -> None:
+    elsewhere = Catalog(ROOT, chosen={"results": str(tmp_path / "results")})
+    with locked(make._inputs(elsewhere)), pytest.raises(Held, match=f"process {os.getpid()} on"):
+        make.train(elsewhere, tmp_path / "made", "worlds", {})
+    assert not (tmp_path / "made").exists()
 
 
 def test_the_shipped_weights_are_of_the_first_stage() -> None:

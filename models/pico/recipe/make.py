@@ -24,6 +24,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import Resources
 from upkeep.errors import UpkeepError, unknown
 from upkeep.execution.runtimes import Prepared, Runtime
+from upkeep.file_locks import locked
 from upkeep.files import write_atomically
 from upkeep.integrity import fingerprint
 from upkeep.layout import Layout
@@ -52,6 +53,7 @@ def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[st
     Raises:
         UpkeepError: there is no such stage, its weights are not at hand, a world cannot be built, the training fails,
             or a stage costs an earlier skill more than it may.
+        Held: another process of this copy of the suite trains.
     """
     from upkeep.execution.detection import detect
 
@@ -61,11 +63,12 @@ def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[st
     first = 0 if start is None else names.index(start) + 1
     base = None if start is None else _weights_of(catalog, start)
     runtime = detect(catalog)
-    prepared = runtime.prepare(WITH, "transformers")
-    for n, stage in enumerate(STAGES[first:], start=first):
-        last = n == len(STAGES) - 1
-        chosen = msgspec.structs.replace(stage, **changes) if last else stage
-        base = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
+    with locked(_inputs(catalog)):
+        prepared = runtime.prepare(WITH, "transformers")
+        for n, stage in enumerate(STAGES[first:], start=first):
+            last = n == len(STAGES) - 1
+            chosen = msgspec.structs.replace(stage, **changes) if last else stage
+            base = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
     assert base is not None
     output.mkdir(parents=True, exist_ok=True)
     for name in (*BASE, RECORD, LOG):
@@ -114,6 +117,10 @@ def _weights_of(catalog: Catalog, stage: str) -> Path:
     )
 
 
+def _inputs(catalog: Catalog) -> Path:
+    return Layout(catalog.results).weights("pico-inputs")
+
+
 def _trained(
     catalog: Catalog,
     runtime: Runtime,
@@ -123,7 +130,7 @@ def _trained(
     base: Path | None,
 ) -> Path:
     """The folder of a trained stage, with its record."""
-    inputs = Layout(catalog.results).weights("pico-inputs")
+    inputs = _inputs(catalog)
     write_inputs(catalog, inputs, stage, earlier, base, training=True)
     key = _key(inputs)
     work = Layout(catalog.results).weights(f"pico-{stage.name}-{key[:16]}")
