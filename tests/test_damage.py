@@ -72,7 +72,7 @@ FILES = {
     "trained model": "results/trained/toy/trainer/a/m/model/model.safetensors",
     "trained manifest": "results/trained/toy/trainer/a/m/manifest.json",
     "status": f"results/status/cells/{PLAIN}.json",
-    "plan": f"results/plans/cells/{PLAIN}",
+    "plan": "results/plans/batches/m.transformers.1cpu.0/plan",
     "scores": "results/scores/mini/scores.parquet",
     "scores and refusals": "results/scores/mini/scores.json",
     "resamples": "results/scores/mini/resamples/toy/echo/a/m.npy",

@@ -181,7 +181,7 @@ DAMAGED = {
         "results/cells/oaks_babi_mini/gold/default/none/predictions.jsonl": {"gold"},
         "results/datasets/oaks_babi_mini/gold.parquet": set[str](),
     },
-    "a plan": {"results/plans/cells/oaks_babi_mini/null/default/none": set[str]()},
+    "a plan": {"results/plans/batches/none.base.1cpu.0/plan": set[str]()},
 }
 """Files that are damaged at once -> the cells that are run again for each."""
 
@@ -252,6 +252,17 @@ def test_snakemake_alone_knows_the_same_workflow(root: Path) -> None:
         result = subprocess.run([*snakemake, *rest], env=environment, capture_output=True, text=True, cwd=root)
         assert result.returncode == 0, result.stderr
         assert "Nothing to be done" in result.stderr + result.stdout
+
+
+def test_cells_of_several_batches_are_asked_for_by_their_files_wherever_results_are(root: Path, tmp_path: Path) -> None:
+    elsewhere = {"UPKEEP_RESULTS": str(tmp_path / "elsewhere"), "UPKEEP_CELLS_PER_JOB": "1"}
+    environment = os.environ | {"PYTHONPATH": str(root / "src"), "UPKEEP_RUNTIME": "process"} | elsewhere
+    snakemake = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--config", "suite=controls", "-n"]
+    cells = [f"{tmp_path}/elsewhere/cells/oaks_babi_mini/{name}/default/none" for name in ("null", "gold")]
+    files = [f"{cell}/predictions.jsonl" for cell in cells]
+    result = subprocess.run([*snakemake, *files], env=environment, capture_output=True, text=True, cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert all(f"batch none.base.1cpu.{n}" in result.stdout + result.stderr for n in (0, 1))
 
 
 def test_a_second_run_beside_a_live_one_is_refused_and_changes_nothing(root: Path) -> None:

@@ -109,11 +109,12 @@ def test_the_workflow_of_a_sample_makes_its_cells_and_no_report(root: Path, monk
     assert workflow(root).wanted[-1] == "results/report/mini/index.html"
     monkeypatch.setenv("UPKEEP_LIMIT", "2")
     made = workflow(root)
-    assert made.wanted == [f"results/samples/limit2/cells/{cell}/predictions.jsonl" for cell in CELLS]
+    wanted = [f"results/samples/limit2/cells/{batch.cells[0]}/predictions.jsonl" for batch in made.batches]
+    assert made.wanted == wanted and {str(cell) for batch in made.batches for cell in batch.cells} == {*CELLS}
     assert made.dataset("toy") == "results/datasets/toy/card.json"
     inputs = [file for batch in made.batches for file in made.inputs_of_batch(batch)(None)]
-    assert {f"results/samples/limit2/plans/cells/{cell}" for cell in CELLS} < {*inputs}
-    assert not any("samples" in file for file in inputs if "plans/cells" not in file)
+    assert {f"results/samples/limit2/plans/batches/{batch.name}/plan" for batch in made.batches} < {*inputs}
+    assert not any("samples" in file for file in inputs if "plans/batches" not in file)
     monkeypatch.delenv("UPKEEP_LIMIT")
     monkeypatch.setenv("UPKEEP_PROBE", "a0@1")
     assert len(workflow(root).cells) == len(CELLS)

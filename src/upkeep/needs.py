@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from upkeep import identity
 from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec, Resources
 from upkeep.jobs import Job
@@ -47,3 +50,40 @@ class Needs:
             gpu_type=own.gpu_type,
             constraint=own.constraint,
         )
+
+
+def needs_of(catalog: Catalog, jobs: Sequence[Job]) -> Needs:
+    """What jobs that are done together ask for: an engine, the cell that is at work beside it, and its other models."""
+    model = jobs[0].model
+    spec = None if model == "none" else catalog.spec(model)
+    asked = [identity.resources(catalog, job.method, job.model) for job in jobs]
+    others = [_others(catalog, job) for job in jobs]
+    beside = 0
+    if spec is not None and not catalog.method(jobs[0].method).holds_model:
+        beside = max(catalog.method(job.method).resources.memory_gb for job in jobs)
+        beside += max(sum(one.memory_gb for one in of_job) for of_job in others)
+    every = [*asked, *itertools.chain.from_iterable(others)]
+    return Needs(
+        threads=max(one.cpus for one in every),
+        mem_mb=1024 * (max(one.memory_gb for one in asked) + beside),
+        minutes=sum(one.minutes for one in asked),
+        gpus=max(gpus_of(catalog, job) for job in jobs),
+        nodes=spec.nodes if spec else 1,
+        gpu_type=next((one.gpu_type for one in every if one.gpu_type), None),
+        constraint=next((one.constraint for one in every if one.constraint), None),
+    )
+
+
+def embedder_resources(catalog: Catalog, job: Job, embedder: str) -> Resources:
+    """What an embedder may use: what its card says, or the method's."""
+    return catalog.model(embedder).resources or catalog.method(job.method).resources
+
+
+def _others(catalog: Catalog, job: Job) -> list[Resources]:
+    """What a job's models beside its reader may use, of those that are served here."""
+    asked = catalog.asked(job)
+    embedder, writer = asked.get("embedder"), asked.get("writer")
+    found = [embedder_resources(catalog, job, embedder)] if embedder else []
+    if writer and catalog.engine(writer) is not None:
+        found.append(identity.resources(catalog, job.method, writer))
+    return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,24 @@ from upkeep import identity, inputs, samples, weights
 from upkeep.batches import Batch, batches
 from upkeep.beforehand import remarks, require_cells
 from upkeep.catalog import Catalog
-from upkeep.contract import Cluster, Resources
+from upkeep.contract import Cluster
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, open_regular, remove, write_atomically
-from upkeep.gateway.engines import embedder_resources
 from upkeep.images.records import ImageRecord
 from upkeep.integrity import Damaged, Missing, Stale, read_sealed
 from upkeep.jobs import Cell, Job, Training
 from upkeep.judges import each_of, judges_by_cell
 from upkeep.layout import Layout
 from upkeep.machine import lifeline, slurm
-from upkeep.needs import Needs, gpus_of, models_of
+from upkeep.needs import Needs, models_of, needs_of
 from upkeep.published import MadeOtherwise, Standing, standing
 from upkeep.sources import tree
 
 ANSWERS = "predictions.jsonl"
 """Of what a cell publishes, the file that Snakemake knows: a plan of many cells takes longer with each more."""
 MAX_PLAN_BYTES = 1000
+LONG_AGO = 1
+"""A time before anything was made, in seconds."""
 START_MINUTES = 10
 """What a job takes beside its cells: images that are fetched, engines that are loaded."""
 RESOURCES = (
@@ -124,7 +125,15 @@ class Workflow:
 
     @functools.cached_property
     def answers(self) -> list[str]:
-        return list(map(self.cell, self.cells))
+        """Of each batch one cell, for a plan takes longer with each file more: one that is not there, or the latest."""
+        return [max(self.files_of_batch(batch), key=self._time) for batch in self.batches]
+
+    def _time(self, file: str) -> float:
+        """When a file was made; of one that is not there to be seen, later than any."""
+        try:
+            return (self.catalog.root / file).stat().st_mtime
+        except OSError:
+            return math.inf
 
     @property
     def wanted(self) -> list[str]:
@@ -191,22 +200,27 @@ class Workflow:
         """What the cells of a batch are made from; looked up when it is asked for."""
 
         def inputs(wildcards: Any) -> list[str]:
-            return list(dict.fromkeys(file for cell in batch.cells for file in self._inputs(cell)))
+            plan = digest([identity.plan_identity(self.catalog, cell) for cell in batch.cells])
+            # In a folder of its own: Snakemake lists a folder once, and then takes a later file for missing.
+            return self._inputs(f"batches/{batch.name}/plan", plan, batch.cells, self.files_of_batch(batch))
 
         return inputs
 
     def inputs_of_training(self, wildcards: Any) -> list[str]:
-        return self._inputs(_training(wildcards))
+        training = _training(wildcards)
+        plan, made = identity.plan_training(self.catalog, training), self.trained(str(training))
+        return self._inputs(f"trainings/{training}", plan, [training], [made])
 
-    def _inputs(self, job: Cell | Training) -> list[str]:
-        """What a job is made from; one whose results count, and that is not asked anew, needs nothing made for it."""
-        if isinstance(job, Training):
-            name, plan = f"trainings/{job}", identity.plan_training(self.catalog, job)
-        else:
-            name, plan = f"cells/{job}", identity.plan_identity(self.catalog, job)
-        done = self._standing(job).manifest is not None and not self.catalog.config.fresh
-        needed = [] if done else self._prepared(job)
-        return [*needed, self._plan(name, plan, self._counts(job))]
+    def _inputs(self, name: str, plan: str, jobs: Sequence[Job], made: Sequence[str]) -> list[str]:
+        """What jobs that are done together are made from; for what counts, and is not asked anew, nothing need be made.
+
+        Args:
+            made: their files that Snakemake knows.
+        """
+        left = [job for job in jobs if self._standing(job).manifest is None]
+        asked = jobs if self.catalog.config.fresh else left
+        needed = dict.fromkeys(file for job in asked for file in self._prepared(job))
+        return [*needed, self._plan(name, plan, all(map(self._counts, jobs)), () if left else made)]
 
     # ------------------------------------------------------------ when a job runs again
 
@@ -221,12 +235,16 @@ class Workflow:
     def _standing(self, job: Job) -> Standing:
         return standing(self.catalog, job)
 
-    def _plan(self, name: str, plan: str, whole: bool = True) -> str:
-        """A file that changes when what a job is made from changes or what it made is damaged, and only then.
+    def _plan(self, name: str, plan: str, whole: bool = True, made: Sequence[str] = ()) -> str:
+        """A file that is newer than what a job has made where that is made from something else now, or damaged.
 
         Snakemake runs a job again when an input is newer than its output. Modification times of sources say too much
         (a comment in another file, a fresh clone) and its own metadata is lost with `.snakemake`; so what determines a
         job is hashed (`upkeep.identity`), and the hash is an input.
+
+        Args:
+            whole: whether nothing that it has made is damaged or made otherwise.
+            made: its files, where all of them are there and count, whatever made them: none of them is older.
         """
         path = self.catalog.root / self.layout.plan(name)
         try:
@@ -240,6 +258,8 @@ class Workflow:
             # Snakemake takes a small file of another time and the same content for the same.
             again = "" if whole else f"\nmade again at {time.time_ns()}\n"
             write_atomically(path, (plan + again).encode())
+        if made and path.stat().st_mtime > min(map(self._time, made)):
+            os.utime(path, (LONG_AGO, LONG_AGO))
         return str(self.layout.plan(name))
 
     def plan_of_dataset(self, wildcards: Any) -> str:
@@ -282,35 +302,7 @@ class Workflow:
     # ------------------------------------------------------------ resources
 
     def needs(self, jobs: Iterable[Cell | Training]) -> Needs:
-        """What a job of the workflow asks for: an engine, the cell that is at work beside it, and its other models."""
-        jobs = list(jobs)
-        model = jobs[0].model
-        spec = None if model == "none" else self.catalog.spec(model)
-        asked = [identity.resources(self.catalog, job.method, job.model) for job in jobs]
-        others = [self._others(job) for job in jobs]
-        beside = 0
-        if spec is not None and not self.catalog.method(jobs[0].method).holds_model:
-            beside = max(self.catalog.method(job.method).resources.memory_gb for job in jobs)
-            beside += max(sum(one.memory_gb for one in of_job) for of_job in others)
-        every = [*asked, *itertools.chain.from_iterable(others)]
-        return Needs(
-            threads=max(one.cpus for one in every),
-            mem_mb=1024 * (max(one.memory_gb for one in asked) + beside),
-            minutes=sum(one.minutes for one in asked),
-            gpus=max(gpus_of(self.catalog, job) for job in jobs),
-            nodes=spec.nodes if spec else 1,
-            gpu_type=next((one.gpu_type for one in every if one.gpu_type), None),
-            constraint=next((one.constraint for one in every if one.constraint), None),
-        )
-
-    def _others(self, job: Job) -> list[Resources]:
-        """What a job's models beside its reader may use, of those that are served here."""
-        catalog, asked = self.catalog, self.catalog.asked(job)
-        embedder, writer = asked.get("embedder"), asked.get("writer")
-        found = [embedder_resources(catalog, job, embedder)] if embedder else []
-        if writer and catalog.engine(writer) is not None:
-            found.append(identity.resources(catalog, job.method, writer))
-        return found
+        return needs_of(self.catalog, list(jobs))
 
     def needs_of_training(self, wildcards: Any) -> Needs:
         return self.needs([_training(wildcards)])

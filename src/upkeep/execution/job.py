@@ -34,7 +34,7 @@ from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.file_locks import locked
 from upkeep.files import digest, remove, storing
 from upkeep.gateway.endpoints.terms import endpoint_version, require_endpoint
-from upkeep.gateway.engines import answers_for_its_set, embedder_resources, served_parts
+from upkeep.gateway.engines import answers_for_its_set, served_parts
 from upkeep.gateway.record import Asking, NotRecorded
 from upkeep.identity import describe, engine_settings, identity, resources
 from upkeep.jobs import Job
@@ -44,6 +44,7 @@ from upkeep.machine.checkout import checkout
 from upkeep.machine.clock import now
 from upkeep.machine.gpus import require_gpus
 from upkeep.machine.lifeline import patience_s, stoppable
+from upkeep.needs import embedder_resources
 from upkeep.published import folder_of, require_fresh, standing
 
 Kind = Literal["cells", "trained"]

@@ -15,6 +15,7 @@ from upkeep.images.environments import requirement_locks
 from upkeep.images.locks import read_lock
 from upkeep.jobs import Cell, Job
 from upkeep.judges import judges_of
+from upkeep.needs import embedder_resources
 from upkeep.sources import meaning, tree
 
 PACKAGES = ("numpy", "safetensors", "sentence-transformers", "tokenizers", "torch", "transformers")
@@ -119,11 +120,6 @@ def all_parts(catalog: Catalog, job: Job, role: Role, model: str) -> list[dict[s
     """As `served_parts`, for each member of a model that is a set."""
     names = weights.members(catalog, model, job.dataset) if role == "reader" else [""]
     return [served_parts(catalog, job, role, model, member) for member in names]
-
-
-def embedder_resources(catalog: Catalog, job: Job, embedder: str) -> Resources:
-    """What an embedder may use: what its card says, or the method's."""
-    return catalog.model(embedder).resources or catalog.method(job.method).resources
 
 
 def embedder_parts(catalog: Catalog, job: Job, embedder: str) -> dict[str, str]:
