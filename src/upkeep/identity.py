@@ -14,7 +14,7 @@ import msgspec
 
 from upkeep import inputs, weights
 from upkeep.catalog import BESIDE_CODE, EMBEDDERS, Catalog
-from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, Sampling, TrainingSet
+from upkeep.contract import STREAM, CellDescription, EngineSettings, PromptCard, Resources, Role, Sampling, TrainingSet
 from upkeep.errors import UpkeepError
 from upkeep.fields import DATASET, DESCRIPTION, MODEL, PROMPT, hashed, part, plain
 from upkeep.files import digest
@@ -174,24 +174,27 @@ def _told_of_prompt(catalog: Catalog, dataset: str) -> str:
 
 def _code(catalog: Catalog, job: Job) -> dict[str, str]:
     """The parts that are code and locked requirements: of the method's own container, and of those that serve it."""
-    engines, card = catalog.engines(job), catalog.method(job.method)
+    kind = (isinstance(job, Training), job.method, job.variant, job.model)
+    return catalog.once(_code_of, catalog, *kind, tuple(catalog.asked(job).items()))
+
+
+def _code_of(
+    catalog: Catalog, trains: bool, method: str, variant: str, model: str, asked: tuple[tuple[Role, str], ...]
+) -> dict[str, str]:
+    """Of all jobs that differ in their datasets alone, if they ask the same models."""
+    card = catalog.method(method)
+    engines = [(role, engine) for role, name in asked if (engine := catalog.engine(name)) is not None]
     return {
-        "sees": sees_of(card, job.variant),
+        "sees": sees_of(card, variant),
         "streams": str(card.streams),
-        "method_code": _method_code(catalog, job.method),
-        "cell_code": meaning(catalog, TRAINING_CODE) if isinstance(job, Training) else wordless(catalog, *CELL_CODE),
-        "requirements": _requirements(catalog, job.method, catalog.below(job.method, job.model)),
-        **({"engine_requirements": digest([_requirements(catalog, None, one) for one in engines])} if engines else {}),
+        "method_code": _method_code(catalog, method),
+        "cell_code": meaning(catalog, TRAINING_CODE) if trains else wordless(catalog, *CELL_CODE),
+        "requirements": _requirements(catalog, method, catalog.below(method, model)),
+        **({"engine_requirements": digest([_requirements(catalog, None, e) for _, e in engines])} if engines else {}),
         **({"own_code": meaning(catalog, ENGINE_CODE)} if card.engine == "own" else {}),
-        **_served(catalog, job),
+        # A comment in the code that serves a model makes no cell stale.
+        **{f"{r}_code": meaning(catalog, EMBEDDER_CODE if r == "embedder" else ENGINE_CODE) for r, _ in engines},
     }
-
-
-def _served(catalog: Catalog, cell: Job) -> dict[str, str]:
-    """The meaning of the code that serves a cell's models: a comment there makes no cell stale."""
-    served = {role: model for role, model in catalog.asked(cell).items() if catalog.engine(model) is not None}
-    codes = {role: EMBEDDER_CODE if role == "embedder" else ENGINE_CODE for role in served}
-    return {f"{role}_code": meaning(catalog, code) for role, code in codes.items()}
 
 
 # ---------------------------------------------------------------- identities
