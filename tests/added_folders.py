@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BUILDER = '''
-"""People of two towns who go from place to place, and where each of them is (moves, 2)."""
+"""People of three towns who go from place to place, and where each of them is (moves, 2)."""
 
 from random import Random
 
@@ -113,12 +113,13 @@ FILES = {
 PEOPLE = {
     "north": ("Zalel", "Tobel", "Prellev", "Gipuna", "Fundan", "Prurel"),
     "south": ("Mirola", "Kestan", "Dorvel", "Lanuna", "Bastan", "Orurel"),
+    "east": ("Havrel", "Jorbel", "Vellan", "Nimuna", "Sundan", "Wurtel"),
 }
 PLACES = ("Triporium", "Denerie", "Gixorium", "Mazary", "Pragary", "Rellary")
 ''',
     "datasets/moves/dataset.yaml": """
 label: Moves
-summary: Who is where in two towns.
+summary: Who is where in three towns.
 paper: moves
 source: A world of its own.
 licence: CC0-1.0
@@ -130,7 +131,7 @@ options: {days: 3}
 published:
   people: {table: table_2, where: {metric: people}}
 """,
-    "datasets/moves/README.md": "# Moves\n\nWho is where in two towns.\n",
+    "datasets/moves/README.md": "# Moves\n\nWho is where in three towns.\n",
     "methods/yesterday/method.py": METHOD,
     "methods/yesterday/method.yaml": """
 label: Yesterday's paper
@@ -151,8 +152,8 @@ location: models/pico
 context_length: 2048
 engine: transformers
 dtype: float32
-parameters_b: 0.0019
-attention: {layers: 4, kv_heads: 4, heads: 4, head_size: 32}
+parameters_b: 0.0024
+attention: {layers: 6, kv_heads: 4, heads: 4, head_size: 32}
 sampling: {temperature: 1.0, top_p: 1.0, max_tokens: 24}
 licence: Apache-2.0
 """,
@@ -195,7 +196,7 @@ table_1,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,all,accuracy,40
 table,label,model,method,supervision,setting,dataset,subset,metric,value,unit
 table_2,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,moves,lag_share,87.5,percent
 table_2,"Pico, warm","Pico, warm",yesterday,C,thinking=off,moves,stays,lag_share,0.0,percent
-table_2,Towns,,,,,moves,all,people,12,count
+table_2,Towns,,,,,moves,all,people,18,count
 """,
     "papers/moves/claims/moves.yaml": """
 - id: moves-c1

@@ -112,10 +112,10 @@ def world(root: Path) -> dict[tuple[str, int], list[str]]:
 def test_the_dataset_is_what_its_own_builder_makes(ran: Ran) -> None:
     folder = ran.root / "results/datasets/moves"
     card = json.loads((folder / "card.json").read_text())
-    assert card["statistics"]["people"] == 12 == card["questions"] and card["probes"] == 36
+    assert card["statistics"]["people"] == 18 == card["questions"] and card["probes"] == 54
     where = world(ran.root)
     rows = pl.read_parquet(folder / "probes.parquet").join(pl.read_parquet(folder / "gold.parquet"), on="probe_id")
-    assert len(rows) == 36 == len(where)
+    assert len(rows) == 54 == len(where)
     for row in rows.iter_rows(named=True):
         (person,) = re.findall(r"Where is (\w+) now", row["question"])
         *old, now = where[person, row["position"]]
@@ -156,7 +156,7 @@ def test_the_new_metrics_are_what_the_predictions_give_by_hand(ran: Ran, cell: s
     own = {(m, s): v for m, s, v in scores.select("metric", "subset", "value").iter_rows() if m.endswith(("cy", "re"))}
     expected = {}
     for name, tally in by_hand(ran.root, cell).items():
-        assert tally.asked == 72 / (1 if name == "all" else 2), "each probe in two trials"
+        assert tally.asked == 108 / (1 if name == "all" else 2), "each probe in two trials"
         expected["accuracy", name] = 100 * tally.right / tally.asked
         if known := tally.right + tally.outdated:
             expected["lag_share", name] = 100 * tally.outdated / known
@@ -184,7 +184,7 @@ def test_both_tables_have_published_numbers_and_our_own(ran: Ran) -> None:
         "Yesterday's paper": (40.5, 100 * read["all"].right / read["all"].asked, CELLS[1]),
         "Who moves": (87.5, 100 * read["moves"].outdated / (read["moves"].outdated + read["moves"].right), CELLS[1]),
         "Who stays": (0.0, 0.0, CELLS[1]),
-        "People": (12.0, 12.0, ""),
+        "People": (18.0, 18.0, ""),
     }
     found = first | second
     assert {name: (float(row["published"]), float(row["own"]), row["cell"]) for name, row in found.items()} == {

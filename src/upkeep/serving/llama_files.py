@@ -90,10 +90,8 @@ def _expected(config: Mapping[str, Any], shape: Shape) -> dict[str, tuple[int, .
         "mlp.up_proj": (inner, hidden),
         "mlp.down_proj": (hidden, inner),
     }
-    biased: list[str] = (
-        ["q", "k", "v"] if kind == "qwen2" else ["q", "k", "v", "o"] * bool(config.get("attention_bias"))
-    )
-    biased = [f"self_attn.{part}_proj" for part in biased]
+    asks = "qkv" if kind == "qwen2" else "qkvo" if config.get("attention_bias") else ""
+    biased = [f"self_attn.{part}_proj" for part in asks]
     biased += [name for name in products if name.startswith("mlp") and kind == "llama" and config.get("mlp_bias")]
     layer: dict[str, tuple[int, ...]] = {f"{name}.weight": size for name, size in products.items()}
     layer |= {f"{name}.bias": products[name][:1] for name in biased}
