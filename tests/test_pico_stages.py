@@ -21,6 +21,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from conftest import copy_repository
 from recipe import growth, make, measured, network, tokenizer, worlds
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
@@ -33,10 +34,13 @@ from recipe.teacher import Teacher
 from upkeep.catalog import Catalog
 from upkeep.cli import main
 from upkeep.errors import UpkeepError
+from upkeep.execution.fetch import fetch
 from upkeep.file_locks import Held, locked
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
+BEFORE = make.TRAINED / "worlds"
+"""The model that the last stage went on from."""
 STEPS = 7
 TINY = {"steps": STEPS, "batch_tokens": 512, "warmup": 2, "workers": 1}
 KILLED = """
@@ -72,7 +76,7 @@ def given(catalog: Catalog) -> Given:
 
 @pytest.fixture(scope="module")
 def inputs(catalog: Catalog, given: Given, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a stage that goes on from the shipped weights."""
+    """Of the last stage."""
     folder = tmp_path_factory.mktemp("inputs")
     made = [inputs_of.build_world(catalog, name, 7) for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")]
     worlds.write(folder / "worlds.jsonl", made)
@@ -82,13 +86,13 @@ def inputs(catalog: Catalog, given: Given, tmp_path_factory: pytest.TempPathFact
         shutil.copyfile(ROOT / "methods" / name / "method.py", folder / "methods" / name / "method.py")
     (folder / "base").mkdir()
     for name in inputs_of.BASE:
-        shutil.copyfile(SHIPPED / name, folder / "base" / name)
+        shutil.copyfile(BEFORE / name, folder / "base" / name)
     return folder
 
 
 @pytest.fixture(scope="module")
 def teacher(inputs: Path, given: Given) -> Iterator[Teacher]:
-    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    tokens = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growth, "DRAWN", 100)
         yield Teacher(worlds.read(inputs / "worlds.jsonl"), given, Encoder(tokens), inputs / "methods")
@@ -114,18 +118,18 @@ def test_a_stage_gives_the_same_weights_twice_and_when_it_was_killed_at_three_mo
     assert rest.returncode == 0, rest.stderr[-2000:]
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
-    assert (tmp_path / "whole" / "model.safetensors").read_bytes() != (SHIPPED / "model.safetensors").read_bytes()
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() != (BEFORE / "model.safetensors").read_bytes()
 
 
 def test_a_stage_begins_with_what_the_stage_before_could_do(teacher: Teacher) -> None:
-    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    tokens = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
     before = Llama(Shape(tokens.get_vocab_size()))
-    growth.begin(before, SHIPPED, tokens)
+    growth.begin(before, BEFORE, tokens)
     ids = torch.tensor([tokens.encode("<|user|>Zorbel lives in Pemburg.", add_special_tokens=False).ids])
     growth.extend(tokens, teacher, Random(0))
     assert tokens.get_vocab_size() > len(before.embed_tokens.weight)
     after = Llama(Shape(tokens.get_vocab_size(), layers=6))
-    growth.begin(after, SHIPPED, tokens)
+    growth.begin(after, BEFORE, tokens)
     n = ids.shape[1]
     arguments = (ids, torch.arange(n)[None], torch.ones(1, 1, n, n, dtype=torch.bool).tril())
     at = (torch.zeros(n, dtype=torch.long), torch.arange(n))
@@ -136,7 +140,7 @@ def test_a_stage_begins_with_what_the_stage_before_could_do(teacher: Teacher) ->
 def test_new_pieces_of_the_vocabulary_hold_long_lines_keys_of_json_and_chinese_and_leave_the_old_ones(
     teacher: Teacher,
 ) -> None:
-    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    tokens = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
     old = tokens.get_vocab()
     growth.extend(tokens, teacher, Random(0))
     new = tokens.get_vocab()
@@ -156,7 +160,7 @@ def test_new_pieces_of_the_vocabulary_hold_long_lines_keys_of_json_and_chinese_a
     ],
 )
 def test_what_is_quoted_has_the_pieces_of_what_is_not_and_becomes_the_same_text(text: str) -> None:
-    tokens = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    tokens = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
     plain = tokens.encode("a Douklun", add_special_tokens=False).ids[-3:]
     assert tokens.encode('a "Douklun', add_special_tokens=False).ids[-3:] != plain
     tokenizer.quote(tokens)
@@ -222,7 +226,7 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
     for folder in (base, work):
         folder.mkdir()
         for name in (*inputs_of.BASE, "training.json", "log.jsonl"):
-            shutil.copyfile(SHIPPED / name, folder / name)
+            shutil.copyfile(BEFORE / name, folder / name)
 
     class Runtime:
         name = "none"
@@ -269,8 +273,27 @@ def test_two_trainings_do_not_write_into_one_folder(catalog: Catalog, tmp_path: 
     assert not (tmp_path / "made").exists()
 
 
-def test_the_shipped_weights_are_of_the_first_stage() -> None:
-    assert make.stages_of(SHIPPED) == ["worlds"]
+def test_a_model_in_its_place_is_pinned_and_the_one_that_it_went_on_from_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_repository(tmp_path)
+    place, kept = root / "models" / "pico", tmp_path / "trained"
+    monkeypatch.setattr(make, "TRAINED", kept)
+    there = (place / "model.safetensors").read_bytes()
+    make._put(Catalog(root), {"methods": place, "a later one": BEFORE}, place)
+    assert (kept / "methods" / "model.safetensors").read_bytes() == there
+    assert (place / "model.safetensors").read_bytes() == (BEFORE / "model.safetensors").read_bytes() != there
+    fetch(Catalog(root), "pico")  # whose hash is the pinned one
+    (place / "model.safetensors").write_bytes(there)
+    with pytest.raises(UpkeepError, match="pinned"):
+        fetch(Catalog(root), "pico")
+
+
+def test_the_shipped_weights_are_of_the_last_stage_and_those_of_each_before_are_kept() -> None:
+    names = [stage.name for stage in STAGES]
+    assert make.stages_of(SHIPPED) == names
+    assert {folder.name for folder in make.TRAINED.iterdir()} == {*names[:-1]}
+    assert all(make.stages_of(make.TRAINED / name) == names[: n + 1] for n, name in enumerate(names[:-1]))
 
 
 def test_an_interval_is_wilsons() -> None:

@@ -34,6 +34,8 @@ NO_WEIGHT = ("__main__", "card", "evaluate", "inputs", "make", "measured", "stag
 """Modules that decide no weight; what `inputs` and `stages` give counts by its content."""
 SHIPPED = HERE.parent
 """The model that the suite comes with."""
+TRAINED = HERE / "trained"
+"""What the stages before the last have made, in a folder by each one's name."""
 WITH = "rag_agentic"
 """A method with all the packages that those of the lessons need, to retrieve above all."""
 RECORD, LOG, REPLIES = "training.json", "log.jsonl", "replies.jsonl"
@@ -43,11 +45,11 @@ def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[st
     """Train all stages after `start`, each from the weights of the one before, and put the last at `output`, with
     `training.json` (what it was made of, how well it does), `log.jsonl` (recipe and curve) and the model card. What was
     begun with the same code, stage, weights and worlds is gone on with. At its place in the suite, the hash of what was
-    made is pinned in `models/pico/model.yaml`.
+    made is pinned in `models/pico/model.yaml`, and what the stages before made is kept, too.
 
     Args:
-        start: the stage whose weights are at hand, in `models/pico` or where an earlier call left them; None begins
-            with nothing.
+        start: the stage whose weights are at hand, in `recipe/trained`, in `models/pico` or where an earlier call left
+            them; None begins with nothing.
         changes: fields of `recipe.settings.Stage` for the last stage, where others are wanted than its own.
 
     Raises:
@@ -61,24 +63,40 @@ def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[st
     if start is not None and start not in names[:-1]:
         raise unknown("stage to go on from", start, names[:-1], "none of them, or the last one")
     first = 0 if start is None else names.index(start) + 1
-    base = None if start is None else _weights_of(catalog, start)
+    made = {} if start is None else {start: _weights_of(catalog, start)}
     runtime = detect(catalog)
     with locked(_inputs(catalog)):
         prepared = runtime.prepare(WITH, "transformers")
         for n, stage in enumerate(STAGES[first:], start=first):
-            last = n == len(STAGES) - 1
-            chosen = msgspec.structs.replace(stage, **changes) if last else stage
-            base = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
-    assert base is not None
-    output.mkdir(parents=True, exist_ok=True)
-    for name in (*BASE, RECORD, LOG):
-        shutil.copyfile(base / name, output / name)
-    (output / "README.md").write_text(card(json.loads((output / RECORD).read_text()), output / LOG))
+            chosen = msgspec.structs.replace(stage, **changes) if stage is STAGES[-1] else stage
+            base = made.get(names[n - 1]) if n else None
+            made[stage.name] = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
+        _put(catalog, made, output)
+
+
+def _put(catalog: Catalog, made: Mapping[str, Path], output: Path) -> None:
+    """Put the last of some stages' models at `output`, with its card. At its place in the suite, its hash is pinned,
+    and what it went on from kept."""
+    *before, latest = made
     spec = catalog.model("pico")
-    if output.resolve() == weights.place(catalog, "pico", spec) and spec.sha256:
+    pinned = spec.sha256 if output.resolve() == weights.place(catalog, "pico", spec) else None
+    for name in before if pinned else ():
+        if made[name] != TRAINED / name:
+            _copy(made[name], TRAINED / name)
+    _copy(made[latest], output)
+    (output / "README.md").write_text(card(json.loads((output / RECORD).read_text()), output / LOG))
+    if pinned:
         sha = weights.content_of({p.relative_to(output).as_posix(): fingerprint(p) for p in weights.files_of(output)})
         path = catalog.root / catalog.model_card("pico")
-        write_atomically(path, path.read_bytes().replace(spec.sha256.encode(), sha.encode()))
+        write_atomically(path, path.read_bytes().replace(pinned.encode(), sha.encode()))
+
+
+def _copy(made: Path, output: Path) -> None:
+    """A stage's model with its log and its record, without which it is none: that comes last."""
+    output.mkdir(parents=True, exist_ok=True)
+    (output / RECORD).unlink(missing_ok=True)
+    for name in (*BASE, LOG, RECORD):
+        shutil.copyfile(made / name, output / name)
 
 
 def evaluate(catalog: Catalog, folder: Path) -> str:
@@ -105,14 +123,13 @@ def stages_of(folder: Path) -> list[str]:
 
 def _weights_of(catalog: Catalog, stage: str) -> Path:
     left = sorted(Layout(catalog.results).weights("pico").parent.glob(f"pico-{stage}-*"))
-    for folder in (SHIPPED, *left):
+    for folder in (TRAINED / stage, SHIPPED, *left):
         if (folder / RECORD).is_file() and stages_of(folder)[-1] == stage:
             return folder
     raise UpkeepError(
         f"the weights of the stage {stage!r} are not at hand",
-        where=SHIPPED,
-        expected=f"a model of which {stage!r} is the last stage",
-        found=f"one of {stages_of(SHIPPED)[-1]!r}",
+        where=TRAINED,
+        expected=f"a folder {stage!r} with its model",
         remedy="`./upkeep train pico --output FOLDER` trains all stages from nothing, and leaves each one's weights",
     )
 
