@@ -270,7 +270,7 @@ def copy_repository(folder: Path) -> Path:
     copy = folder / "upkeep"
     copy.mkdir()
     for name in ("config", "containers", "datasets", "methods", "models", "papers", "profiles", "rules"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "trained"))
     # With what is compiled of it, where that is there: each command would compile it anew.
     shutil.copytree(ROOT / "src", copy / "src")
     shutil.copy(ROOT / "Snakefile", copy)
