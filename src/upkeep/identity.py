@@ -174,8 +174,8 @@ def _told_of_prompt(catalog: Catalog, dataset: str) -> str:
 
 def _code(catalog: Catalog, job: Job) -> dict[str, str]:
     """The parts that are code and locked requirements: of the method's own container, and of those that serve it."""
-    kind = (isinstance(job, Training), job.method, job.variant, job.model)
-    return catalog.once(_code_of, catalog, *kind, tuple(catalog.asked(job).items()))
+    trains, asked = isinstance(job, Training), tuple(catalog.asked(job).items())
+    return catalog.once(_code_of, catalog, trains, job.method, job.variant, job.model, asked)
 
 
 def _code_of(

@@ -67,10 +67,10 @@ def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[st
     runtime = detect(catalog)
     with locked(_inputs(catalog)):
         prepared = runtime.prepare(WITH, "transformers")
+        base = next(iter(made.values()), None)
         for n, stage in enumerate(STAGES[first:], start=first):
             chosen = msgspec.structs.replace(stage, **changes) if stage is STAGES[-1] else stage
-            base = made.get(names[n - 1]) if n else None
-            made[stage.name] = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
+            base = made[stage.name] = _trained(catalog, runtime, prepared, chosen, STAGES[:n], base)
         _put(catalog, made, output)
 
 
