@@ -14,10 +14,15 @@ from upkeep.errors import UpkeepError
 from upkeep.layout import SAMPLES
 from upkeep.yaml_files import convert, load, mended, read_yaml
 
+_SINGLE = [
+    f.name for f in msgspec.structs.fields(Config) if f.default_factory is msgspec.NODEFAULT and f.name != "proxy"
+]
+"""Fields of one value; a proxy is what the configuration says, and no variable."""
+
 
 def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str]) -> Config:
     """The defaults in `config/config.yaml`, a user's file (`config_file` or `UPKEEP_CONFIG`), `UPKEEP_<FIELD>` in the
-    environment, and `chosen`: each takes the place of those before it, field by field.
+    environment (of fields of one value), and `chosen`: each takes the place of those before it, field by field.
 
     Raises:
         UpkeepError: a field is unknown or of a wrong type.
@@ -26,23 +31,7 @@ def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str])
     config = read_yaml(root / "config" / "config.yaml", Config)
     if own is not None:
         config = msgspec.structs.replace(config, **_given(own))
-    overrides = {
-        name: value
-        for name in (
-            "suite",
-            "model",
-            "judge",
-            "runtime",
-            "base_image",
-            "results",
-            "cache",
-            "fresh",
-            "verify",
-            "limit",
-            "probe",
-        )
-        if (value := os.environ.get(f"UPKEEP_{name.upper()}"))
-    }
+    overrides = {name: value for name in _SINGLE if (value := os.environ.get(f"UPKEEP_{name.upper()}"))}
     try:
         return _apart(msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False))
     except msgspec.ValidationError as error:
