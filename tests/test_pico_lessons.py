@@ -13,16 +13,17 @@ import msgspec
 import pytest
 from tokenizers import Tokenizer
 
+from recipe import groups, measured, playing, renaming, tokenizer
 from recipe import inputs as inputs_of
-from recipe import measured, playing, renaming, tokenizer
 from recipe.batches import Encoder
 from recipe.extraction import ENTITIES, TRIPLES
 from recipe.lessons import Lesson
-from recipe.memories import REWRITTEN, SUMMED
+from recipe.memories import NOTHING, REWRITTEN, SUMMED
+from recipe.passages import OF, by_dataset
 from recipe.searching import CALL, CRITIQUE, LINE
 from recipe.settings import Given
-from recipe.stages import METHODS, STAGES, WORLDS
-from recipe.teacher import ASKED, Teacher
+from recipe.stages import METHODS, STAGES, TEXTS, WORLDS
+from recipe.teacher import ASKED, Teacher, invented_in
 from recipe.worlds import World
 from upkeep.building import names, synthetic
 from upkeep.building.build import code
@@ -45,7 +46,7 @@ def catalog() -> Catalog:
 
 @pytest.fixture(scope="module")
 def given(catalog: Catalog) -> Given:
-    return msgspec.structs.replace(inputs_of.given(catalog, METHODS, [WORLDS]), known=[])
+    return msgspec.structs.replace(inputs_of.given(catalog, TEXTS, [WORLDS, METHODS]), known=[])
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +55,21 @@ def size() -> Encoder:
 
 
 @pytest.fixture(scope="module")
-def room(given: Given, size: Encoder) -> playing.Room:
-    return playing.Room(given.names, given.prompts, given.rubrics, ROOT / "methods", size.size)
+def room(catalog: Catalog, given: Given, size: Encoder) -> playing.Room:
+    """Of whose texts every second one is a small dataset's."""
+    small = (
+        "evowiki_mini",
+        "evolveqa_aws_mini",
+        "imprint_news_mini",
+        "oaks_babi_mini",
+        "oaks_novel_mini",
+        "prelude_mini",
+    )
+    found = [inputs_of.build_world(catalog, name, seed) for name in small for seed in inputs_of.SEEDS[:3]]
+    named = by_dataset(group for world in found for group in groups.groups(world, given.prompts))
+    assert len(named) == len(small)
+    names = invented_in(found, given.prompts)
+    return playing.Room(given.names, given.prompts, given.rubrics, ROOT / "methods", size.size, named, names, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +77,7 @@ def asked(room: playing.Room) -> dict[str, list[Lesson]]:
     """Lessons of what methods and judges ask, by skill."""
     found: dict[str, list[Lesson]] = {}
     for make in ASKED.values():
-        for seed in range(40):
+        for seed in range(80):
             for lesson in make(Random(seed), room):
                 found.setdefault(lesson.skill, []).append(lesson)
     return found
@@ -75,7 +89,7 @@ def _reply(lesson: Lesson) -> str:
 
 def test_every_floor_is_of_a_skill_that_is_asked(asked: dict[str, list[Lesson]]) -> None:
     elsewhere = {"judging", measured.PARSES, measured.IN_FORMAT}
-    for skill in METHODS.floors:
+    for skill in METHODS.floors | TEXTS.floors:
         assert skill in asked or skill in elsewhere or skill.startswith(("a label", "a count", "an answer from")), skill
     assert all(len(lessons) >= 3 for lessons in asked.values())
 
@@ -102,12 +116,12 @@ def test_a_right_reply_is_found_right_and_another_lesson_s_wrong(
 
 def test_a_reply_is_what_the_method_reads(asked: dict[str, list[Lesson]], given: Given, room: playing.Room) -> None:
     critique = room.method("self_critique")
-    for lesson in asked[CALL]:
+    for lesson in asked[CALL] + asked[CALL + OF]:
         _, (call,) = toolcalls.read(_reply(lesson), "hermes", [searching.SEARCH], 1)
         assert json.loads(call.arguments)["query"] == lesson.accepted[0]
-    for lesson in asked[LINE]:
+    for lesson in asked[LINE] + asked[LINE + OF]:
         assert searching.queries(_said(_reply(lesson)), native=False) == [(None, lesson.accepted[0], "")]
-    for lesson in asked[CRITIQUE]:
+    for lesson in asked[CRITIQUE] + asked[CRITIQUE + OF]:
         told, corrected = critique.VERDICT.search(_reply(lesson)), critique.CORRECTED.findall(_reply(lesson))
         assert told and f"{told[1]} {corrected[-1]}" == lesson.accepted[0]
     read = 0
@@ -127,18 +141,35 @@ def _said(text: str) -> Any:
 
 
 def test_what_is_taken_out_of_a_text_stands_in_it(asked: dict[str, list[Lesson]]) -> None:
-    for lesson in asked[ENTITIES]:
+    for lesson in asked[ENTITIES] + asked[ENTITIES + OF]:
         assert all(name in lesson.prefix for name in json.loads(_reply(lesson))["entities"])
-    for lesson in asked[TRIPLES]:
+    for lesson in asked[TRIPLES] + asked[TRIPLES + OF]:
         assert all(part in lesson.prefix for triple in json.loads(_reply(lesson))["triples"] for part in triple)
 
 
 def test_memories_and_summaries_are_within_their_budgets(asked: dict[str, list[Lesson]], size: Encoder) -> None:
-    for skill in (REWRITTEN, SUMMED):
+    for skill in (REWRITTEN, SUMMED, REWRITTEN + OF, SUMMED + OF):
         for lesson in asked[skill]:
             (budget,) = re.findall(r"(?:about|below) (\d+) tokens", lesson.prefix)
             assert size.size(_reply(lesson)) <= int(budget)
-            assert all(line in lesson.prefix for line in lesson.accepted)
+            assert all(line in lesson.prefix for line in lesson.accepted if line != NOTHING)
+
+
+def test_what_tells_an_answer_stands_in_the_documents_and_the_answer_rests_on_it(room: playing.Room) -> None:
+    small = playing.replace(room, share=1.0)
+    seen = set[str]()
+    for seed in range(400):
+        told = small.text(Random(seed), 3, 5, questions=2)
+        text = "\n".join(document.text for document in told.documents)
+        seen.add(told.prompt)
+        for question in told.questions:
+            assert question.told_in(text) and question.reply.endswith(question.answer)
+            lines = " ".join(sentence.line for sentence in question.told_by)
+            counted = question.answer.isdigit() or question.answer == "Same"
+            shown = lines in question.reply.replace("\n", " ") or question.answer in lines
+            assert shown or counted or question.probe.form != "short", (lines, question.reply)
+            assert all(word in question.probe.question for word in question.words[0].split())
+    assert len(seen) == len(room.groups)
 
 
 def test_a_lesson_s_chat_is_the_one_of_the_tokenizers_template(tmp_path: Path, room: playing.Room) -> None:
@@ -194,7 +225,7 @@ def teacher(catalog: Catalog, held_out: tuple[list[World], set[str]], size: Enco
         for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")
         for seed in inputs_of.SEEDS[:3]
     ]
-    given = inputs_of.given(catalog, METHODS, [WORLDS], held_out[0])
+    given = inputs_of.given(catalog, TEXTS, [WORLDS, METHODS], held_out[0])
     return Teacher(worlds, msgspec.structs.replace(given, known=[]), size, ROOT / "methods")
 
 

@@ -40,7 +40,7 @@ from upkeep.file_locks import Held, locked
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
 BEFORE = make.TRAINED / "worlds"
-"""The model that the last stage went on from."""
+"""The model that a stage goes on from."""
 STEPS = 7
 TINY = {"steps": STEPS, "batch_tokens": 512, "warmup": 2, "workers": 1}
 KILLED = """
@@ -76,7 +76,7 @@ def given(catalog: Catalog) -> Given:
 
 @pytest.fixture(scope="module")
 def inputs(catalog: Catalog, given: Given, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the last stage."""
+    """Of a stage."""
     folder = tmp_path_factory.mktemp("inputs")
     made = [inputs_of.build_world(catalog, name, 7) for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")]
     worlds.write(folder / "worlds.jsonl", made)
@@ -239,7 +239,7 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
                 _replies(Path(call[4]), "+" if "before" in call[4] else "++-", skill=skill)
             return ""
 
-    def write_inputs(catalog: Catalog, folder: Path, *rest: Any, training: bool) -> None:
+    def write_inputs(catalog: Catalog, folder: Path, *rest: Any) -> None:
         (folder / "base").mkdir(parents=True, exist_ok=True)
         for name in ("worlds.jsonl", "given.json"):
             (folder / name).write_text("{}")

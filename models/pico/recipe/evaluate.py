@@ -11,6 +11,7 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace as replaced
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 
 from recipe import chores, facts, groups, teacher, working, worlds
 from recipe.lessons import Lesson, Read
+from recipe.passages import by_dataset
 from recipe.playing import Room
 from recipe.settings import Given
 from recipe.tokenizer import POSITIONS
@@ -222,9 +224,21 @@ def closer(world: worlds.World, prompt: Prompt, model: Model, most: int, rng: Ra
             yield _asked(skill, world, prompt, probe, gold, evidence(gold, documents), model)
 
 
+def rooms(inputs: Path, given: Given, unseen: Sequence[worlds.World]) -> Iterator[Room]:
+    """What methods are asked with: invented statements, and the texts of worlds that nothing was learned from."""
+    # The size of a text in bytes, so that a larger vocabulary is asked the same.
+    plain = Room(given.held_out, given.prompts, given.rubrics, inputs / "methods", lambda text: len(text.encode()) // 3)
+    yield plain
+    names = teacher.invented_in([*worlds.read(inputs / "worlds.jsonl"), *unseen], given.prompts)
+    named = by_dataset(group for world in unseen for group in groups.groups(world, given.prompts))
+    yield replaced(plain, groups=named, names=names, share=1.0)
+
+
 def as_asked(rng: Random, room: Room, items: int) -> Iterator[Asked]:
     """What methods and judges ask besides: up to `items` of each skill, from texts with held-out names."""
-    for make in teacher.ASKED.values():
+    for name, make in teacher.ASKED.items():
+        if room.share and name in teacher.INVENTED:
+            continue
         found: dict[str, int] = defaultdict(int)
         for _ in range(4 * items):
             for lesson in make(rng, room):
@@ -330,11 +344,11 @@ def main(arguments: list[str]) -> int:
         prompt = Prompt(given.prompts[world.prompt], world.examples)
         asked += as_methods(world, prompt, model, given.probes, rng)
         asked += closer(world, prompt, model, given.probes, rng)
-    # The size of a text in bytes, so that a larger vocabulary is asked the same.
-    room = Room(given.held_out, given.prompts, given.rubrics, inputs / "methods", lambda text: len(text.encode()) // 3)
+    unseen = worlds.read(inputs / "unseen.jsonl")
     rng = Random("pico evaluation of methods")
-    asked += as_asked(rng, room, given.items)
-    asked += harder(worlds.read(inputs / "unseen.jsonl"), given, model, given.items, rng)
+    for room in rooms(inputs, given, unseen):
+        asked += as_asked(rng, room, given.items)
+    asked += harder(unseen, given, model, given.items, rng)
     replies: dict[int, str] = {}
     for most in (REPLY, LONG_REPLY):
         chosen = [n for n, one in enumerate(asked) if one.room == most]

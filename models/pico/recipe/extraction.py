@@ -11,8 +11,8 @@ from typing import Any
 
 from recipe.lessons import Lesson
 from recipe.memories import answered
-from recipe.playing import OPEN, Room, Said, between, play, shown
-from recipe.statements import Statement, named, text
+from recipe.playing import Room, Said, between, play, shown
+from recipe.statements import Sentence, named
 from upkeep.cell import Message
 
 ENTITIES, TRIPLES, FACTS = "entities as JSON", "triples as JSON", "facts that help, as JSON"
@@ -28,9 +28,10 @@ def _json(value: Any, skill: str) -> Said:
 
 def graph(rng: Random, room: Room) -> list[Lesson]:
     """`hipporag2`."""
-    told, prompt = text(rng, room.pools, 2, rng.choice((3, 5, 8)), 0.2), rng.choice(OPEN)
-    wanted = rng.choice(told.latest)
-    probe = wanted.probe(rng, 1)
+    told = room.text(rng, 2, rng.choice((3, 5, 8)), 0.2)
+    keys = told.questions[0].keys
+    # As the graph has facts.
+    helping = {" ".join(s.triple).lower() for s in told.every if s.key in keys}
     code = room.method("hipporag2")
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
@@ -39,22 +40,19 @@ def graph(rng: Random, room: Room) -> list[Lesson]:
             case code.ENTITIES:
                 return _json({"entities": named(told.said_in(seen))}, ENTITIES)
             case code.TRIPLES:
-                return _json({"triples": [s.triple for s in told.said_in(seen)]}, TRIPLES)
+                return _json({"triples": [s.triple for s in told.said_in(seen) if s.triple]}, TRIPLES)
             case code.FILTER:
-                start = f"{wanted.subject} {wanted.name} ".lower()  # as the graph has facts
                 lines = between(seen, "# Facts\n").split("\n")
-                helps = [n for n, line in enumerate(lines, 1) if line.partition(". ")[2].startswith(start)]
+                helps = [n for n, line in enumerate(lines, 1) if line.partition(". ")[2] in helping]
                 return _json({"facts": helps}, FACTS)
-        return answered(prompt, room, [(wanted, probe)], messages)
+        return answered(told, messages)
 
-    return play(room, "hipporag2", {"k": 2}, told, [probe], knows, rng, prompt=prompt)
+    return play(room, "hipporag2", {"k": 2}, told, knows)
 
 
 def notes(rng: Random, room: Room) -> list[Lesson]:
     """`a_mem`: a note is linked to those that name what it names."""
-    told, prompt = text(rng, room.pools, 3, rng.choice((2, 3, 5)), 0.2), rng.choice(OPEN)
-    wanted = rng.choice(told.latest)
-    probe = wanted.probe(rng, 2)
+    told = room.text(rng, 3, rng.choice((2, 3, 5)), 0.2)
     code = room.method("a_mem")
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
@@ -70,14 +68,14 @@ def notes(rng: Random, room: Room) -> list[Lesson]:
                 links = [int(n) for n, note in pairs if names & set(named(told.said_in(note)))]
                 return _json({"links": links}, LINKS)
             case code.QUERY:
-                return _json({"keywords": [wanted.subject, wanted.name]}, WORDS)
-        return answered(prompt, room, [(wanted, probe)], messages)
+                return _json({"keywords": told.questions[0].words}, WORDS)
+        return answered(told, messages)
 
-    return play(room, "a_mem", {}, told, [probe], knows, rng, prompt=prompt)
+    return play(room, "a_mem", {}, told, knows)
 
 
-def _note(said: Sequence[Statement]) -> dict[str, Any]:
-    subjects = list(dict.fromkeys(s.subject for s in said))
-    tags = list(dict.fromkeys(s.name for s in said))
+def _note(said: Sequence[Sentence]) -> dict[str, Any]:
+    subjects = list(dict.fromkeys(s.triple[0] for s in said if s.triple))
+    tags = list(dict.fromkeys(s.triple[1] for s in said if s.triple))
     about = f"It tells of {' and '.join(subjects)}."
     return {"keywords": named(said)[:MOST], "context": about, "tags": tags[:MOST]}

@@ -89,7 +89,7 @@ def reading(
             for n, text in enumerate(words)
         ]
         context = Context(recent=documents)
-        asked = [(probe, _reply(group, probe, gold)) for probe, gold in chosen]
+        asked = [(probe, answer_of(group, probe, gold)) for probe, gold in chosen]
         skill += " oracle"
     else:
         shown: dict[str, Document] = {}
@@ -143,7 +143,7 @@ def _askable(group: Group, shown: set[str], text: str) -> Iterator[tuple[Probe, 
     refusal = refusal_of(group.world.prompt)
     for probe, gold in group.probes:
         if set(gold.evidence) <= shown:
-            yield probe, _reply(group, probe, gold), bool(gold.evidence)
+            yield probe, answer_of(group, probe, gold), bool(gold.evidence)
         elif not shown.intersection(gold.evidence) and not any(old in text for old in (*gold.outdated, *gold.answers)):
             if probe.form == "short":
                 yield probe, refusal, False
@@ -151,7 +151,7 @@ def _askable(group: Group, shown: set[str], text: str) -> Iterator[tuple[Probe, 
                 yield probe, string.ascii_uppercase[probe.options.index(cannot)], False
 
 
-def _reply(group: Group, probe: Probe, gold: Gold) -> str:
+def answer_of(group: Group, probe: Probe, gold: Gold) -> str:
     """An identifier stands in quotes, as release notes write it: so it has the same tokens as there."""
     answer = preferred(gold.answers)
     identifier = probe.form == "short" and group.world.prompt == "imprint_code" and answer.isidentifier()

@@ -44,7 +44,8 @@ def extend(tokens: Tokenizer, teacher: Teacher, rng: Random) -> None:
     new = [line for line in sorted(lines) if lines[line] > 1 and line not in known]
     new += [char for char in sorted(characters) if char not in known]
     tokens.add_tokens([AddedToken(text, normalized=False, special=False) for text in new])
-    tokenizer.quote(tokens)
+    if tokens.normalizer.normalize_str('"a') == '"a':
+        tokenizer.quote(tokens)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from random import Random
 
 from recipe.lessons import Lesson
-from recipe.playing import OPEN, Room, Said, lesson_of
-from recipe.statements import Statement, text
+from recipe.playing import Room, Said, lesson_of
+from recipe.statements import OPEN, Statement, latest, statements
 from upkeep.cell import Message
 from upkeep.cell.prompts import Prompt
 from upkeep.contract import Rubric
@@ -21,13 +21,13 @@ _SLOT = re.compile(r"\{(\w+)\}")
 def judging(rng: Random, room: Room) -> list[Lesson]:
     """One response judged by one rubric, of which each is as likely."""
     paper, rubric = rng.choice(room.rubrics)
-    told = text(rng, room.pools, 1, 6)
-    wanted, other = rng.choice(told.latest), rng.choice(told.every)
+    (told,) = statements(rng, room.pools, 1, 6)
+    wanted, other = rng.choice(latest(told)), rng.choice(told)
     code = "identifier" if "identifiers" in rubric.system else "list" if "TARGET" in rubric.user else ""
     if code:
         slots, verdict = _identifiers(rng, room, code)
     elif "{evidence}" in rubric.user or "{passages}" in rubric.user:
-        slots, reply, verdict = _reasoned(rng, rubric, wanted, other, told.latest)
+        slots, reply, verdict = _reasoned(rng, rubric, wanted, other, latest(told))
         return [_lesson(paper, rubric, slots, reply, verdict)]
     else:
         slots, verdict = _answered(rng, room, rubric, wanted, other)

@@ -66,14 +66,23 @@ def render(
         system, user = prompt.messages(probe, context)
         *shown, question = user["parts"]
         prefix = f"<|system|>{''.join(system['parts'])}<|end|><|user|>{''.join(shown)}"
-        found: str | None = None
-        if probe.form == "choice" and probe.options:
-            found = working.walked(probe.options, probe.options[string.ascii_uppercase.index(answer)])
-        elif answer != refusal_of(name):
-            found = (before or {}).get((probe.position, probe.question))
-        reason = f"{'Think:' if name == 'prelude' else ''} {found}\n" if found and context else ""
-        turns.append((f"{question}<|end|><|assistant|>", f"{reason}{prompt.target(answer)}<|end|>"))
+        told = (before or {}).get((probe.position, probe.question)) if answer != refusal_of(name) else None
+        reply = written(name, prompt, probe, answer, told) if context else prompt.target(answer)
+        turns.append((f"{question}<|end|><|assistant|>", f"{reply}<|end|>"))
     return Lesson(skill, prefix, turns)
+
+
+def written(name: str, prompt: Prompt, probe: Probe, answer: str, before: str | None) -> str:
+    """The reply where there is something to read.
+
+    Args:
+        name: the prompt's.
+        before: what comes before the answer, of what is no choice.
+    """
+    if probe.form == "choice" and probe.options:
+        before = working.walked(probe.options, probe.options[string.ascii_uppercase.index(answer)])
+    reason = f"{'Think:' if name == 'prelude' else ''} {before}\n" if before else ""
+    return f"{reason}{prompt.target(answer)}"
 
 
 def remembered(memory_system: str, before: str, text: str, after: str, skill: str) -> Lesson:

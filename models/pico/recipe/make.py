@@ -108,7 +108,7 @@ def evaluate(catalog: Catalog, folder: Path) -> str:
     done = stages_of(folder)
     inputs = Layout(catalog.results).weights("pico-evaluation")
     place = [stage.name for stage in STAGES].index(done[-1])
-    write_inputs(catalog, inputs, STAGES[place], STAGES[:place], None, training=False)
+    write_inputs(catalog, inputs, STAGES[place], STAGES[:place], None)
     work = Layout(catalog.results).weights("pico-evaluated")
     work.mkdir(parents=True, exist_ok=True)
     _evaluated(runtime, prepared, inputs, folder, work, REPLIES)
@@ -148,7 +148,7 @@ def _trained(
 ) -> Path:
     """The folder of a trained stage, with its record."""
     inputs = _inputs(catalog)
-    write_inputs(catalog, inputs, stage, earlier, base, training=True)
+    write_inputs(catalog, inputs, stage, earlier, base)
     key = _key(inputs)
     work = Layout(catalog.results).weights(f"pico-{stage.name}-{key[:16]}")
     work.mkdir(parents=True, exist_ok=True)

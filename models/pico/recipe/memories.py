@@ -9,56 +9,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from recipe.lessons import ACTIVE, Lesson, refusal_of
-from recipe.playing import OPEN, Room, Said, between, play, shown
-from recipe.statements import Statement, Text, latest, text
-from upkeep.cell import Message, Probe
-from upkeep.cell.prompts import Prompt
+from recipe.lessons import ACTIVE, Lesson
+from recipe.playing import Room, Said, between, play, shown
+from recipe.statements import Question, Sentence, Text, latest
+from upkeep.cell import Message
 
 REWRITTEN, ASKED, SUMMED = "a memory rewritten under a budget", "a memory for one question", "a summary to a length"
+NOTHING = "Nothing."
+"""The summary of what says nothing."""
 FROM_MEMORY = "an answer from a memory or summary"
 
 
-def kept(told: Sequence[Statement], budget: int, room: Room, head: str = "") -> list[Statement]:
-    """The newest statements of which the sentences are within the budget."""
-    found: list[Statement] = []
-    for statement in reversed(told):
-        if room.size(head + "\n".join(s.line for s in [statement, *found])) > budget:
+def kept(told: Sequence[Sentence], budget: int, room: Room, head: str = "") -> list[Sentence]:
+    """The newest sentences within the budget."""
+    found: list[Sentence] = []
+    for sentence in reversed(told):
+        if room.size(head + "\n".join(s.line for s in [sentence, *found])) > budget:
             break
-        found.insert(0, statement)
+        found.insert(0, sentence)
     return found
 
 
-def _asked(rng: Random, told: Text, count: int) -> list[tuple[Statement, Probe]]:
-    chosen = rng.sample(told.latest, min(count, len(told.latest)))
-    return [(s, s.probe(rng, len(told.documents) - 1)) for s in chosen]
-
-
-def answered(prompt: str, room: Room, asked: Sequence[tuple[Statement, Probe]], messages: Sequence[Message]) -> Said:
+def answered(text: Text, messages: Sequence[Message]) -> Said:
     """The answer to the question of a chat from what it shows; a refusal where it shows nothing."""
     seen = shown(messages)
-    statement = next(s for s, probe in asked if probe.question in seen)
-    says = statement.says(seen.replace("\n", " "))
-    answer = statement.value if says else refusal_of(prompt)
-    return Said(Prompt(room.prompts[prompt]).target(answer), FROM_MEMORY, "after a colon", (answer,))
+    question = next(q for q in text.questions if q.probe.question in seen)
+    if question.told_in(seen.replace("\n", " ")):
+        return Said(question.reply, FROM_MEMORY, "after a colon", (question.answer,))
+    return refused(question, FROM_MEMORY)
+
+
+def refused(question: Question, skill: str) -> Said:
+    """What is said where nothing tells; nothing to learn, where a question cannot be left open."""
+    if not question.refusal:
+        return Said(question.reply)
+    return Said(question.refusal, skill, "after a colon", (question.refusal.rpartition(":")[2].strip(),))
 
 
 def rewriting(rng: Random, room: Room) -> list[Lesson]:
     """`memory_scaffold`."""
-    told, prompt = text(rng, room.pools, 3, rng.choice((3, 6, 10)), 0.3), rng.choice(OPEN)
+    told = room.text(rng, 3, rng.choice((3, 6, 10)), 0.3, questions=2)
     budget = rng.choice((64, 96, 128, 256))
-    asked = _asked(rng, told, 2)
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
         seen = shown(messages)
         if "# Next text\n" not in seen:
-            return answered(prompt, room, asked, messages)
+            return answered(told, messages)
         before, _, after = seen.partition("\n\n# Next text\n")
         lines = kept(latest([*told.said_in(before), *told.said_in(after)]), budget, room, ACTIVE)
         return _listed([s.line for s in lines], ACTIVE, REWRITTEN)
 
-    probes = [probe for _, probe in asked]
-    return play(room, "memory_scaffold", {"budget": budget}, told, probes, knows, rng, prompt=prompt)
+    return play(room, "memory_scaffold", {"budget": budget}, told, knows)
 
 
 def _listed(lines: Sequence[str], head: str, skill: str) -> Said:
@@ -67,36 +68,33 @@ def _listed(lines: Sequence[str], head: str, skill: str) -> Said:
 
 def questioning(rng: Random, room: Room) -> list[Lesson]:
     """`memagent`."""
-    told, prompt = text(rng, room.pools, 3, rng.choice((4, 8, 14)), 0.2), rng.choice(OPEN)
-    asked = _asked(rng, told, 2)
+    told = room.text(rng, 3, rng.choice((4, 8, 14)), 0.2, questions=2)
     nothing = room.method("memagent").NOTHING
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
         seen = shown(messages)
         if "\n\n# Section\n" not in seen:
-            return answered(prompt, room, asked, messages)
-        wanted = next(s for s, probe in asked if probe.question in seen)
+            return answered(told, messages)
+        wanted = next(q for q in told.questions if q.probe.question in seen)
         said = [*told.said_in(between(seen, "\n\n# Memory\n", "\n\n# Section\n"))]
         said += told.said_in(between(seen, "\n\n# Section\n"))
-        lines = [s.line for s in latest(s for s in said if s.key == wanted.key)]
+        lines = [s.line for s in latest(s for s in said if s.key in wanted.keys)]
         return _listed(lines or [nothing], "", ASKED)
 
-    probes = [probe for _, probe in asked]
-    return play(room, "memagent", {"budget": 256}, told, probes, knows, rng, prompt=prompt)
+    return play(room, "memagent", {"budget": 256}, told, knows)
 
 
 def summing(rng: Random, room: Room) -> list[Lesson]:
     """`chunked_summary` and `document_summary`."""
     name = rng.choice(("chunked_summary", "document_summary"))
-    budget = rng.choice((48, 96, 172, 256))
-    told, prompt = text(rng, room.pools, rng.choice((1, 2)), rng.choice((3, 6, 10)), 0.5), rng.choice(OPEN)
-    asked = _asked(rng, told, 2)
+    budget = rng.choice((32, 48, 64, 96, 128, 172, 256))
+    count = rng.choice((1, 2, 4, 8) if name == "chunked_summary" else (1, 2))
+    told = room.text(rng, count, rng.choice((3, 6, 10) if count <= 2 else (2, 3)), 0.5, questions=2)
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
-        if len(messages) == 2 and any(probe.question in shown(messages) for _, probe in asked):
-            return answered(prompt, room, asked, messages)
-        lines = [s.line for s in kept(latest(told.said_in(shown(messages))), budget, room)]
+        if len(messages) == 2 and any(q.probe.question in shown(messages) for q in told.questions):
+            return answered(told, messages)
+        lines = [s.line for s in kept(latest(told.said_in(shown(messages))), budget, room)] or [NOTHING]
         return Said(" " + " ".join(lines), SUMMED, "lines", tuple(lines))
 
-    probes = [probe for _, probe in asked]
-    return play(room, name, {"budget": budget}, told, probes, knows, rng, prompt=prompt)
+    return play(room, name, {"budget": budget}, told, knows)

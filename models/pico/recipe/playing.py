@@ -1,5 +1,5 @@
-"""Lessons of what methods ask a model besides a dataset's questions: the method itself runs over a short invented text,
-and the model that it has knows what to say. So a lesson and what is asked later have one form.
+"""Lessons of what methods ask a model besides a dataset's questions: the method itself runs over a short text, and
+the model that it has knows what to say. So a lesson and what is asked later have one form.
 
 Each call of the model is a lesson, but for those in which it was to say something wrong.
 """
@@ -12,7 +12,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from recipe.groups import Group
 from recipe.lessons import Lesson, Read
+from recipe.passages import passage
 from recipe.renaming import Pools
-from recipe.statements import STREAM, Text
+from recipe.statements import STREAM, Text, invented, statements
 from recipe.tokenizer import POSITIONS
-from upkeep.cell import Message, Method, Probe, Reply, Seen, Tools
+from upkeep.cell import Message, Method, Reply, Seen, Tools
 from upkeep.cell.interface import ToolCall
 from upkeep.cell.prompts import Prompt
-from upkeep.contract import PromptCard, Rubric, Sampling
+from upkeep.contract import Form, PromptCard, Rubric, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,38 @@ class Room:
     """The folder of their code."""
     size: Callable[[str], int]
     """Tokens of a text."""
+    groups: Sequence[Sequence[Group]] = ()
+    """Of the small datasets' worlds, those of each dataset together."""
+    names: frozenset[str] = frozenset()
+    """The invented ones of these."""
+    share: float = 0.0
+    """How often a text is one of theirs."""
+
+    def text(
+        self,
+        rng: Random,
+        documents: int,
+        most: int,
+        idle: float = 0.0,
+        *,
+        questions: int = 1,
+        changes: bool = True,
+        form: Form | None = None,
+    ) -> Text:
+        """Documents for a method to run over; the limits are those of invented ones.
+
+        Args:
+            most: statements of one document, at most.
+            idle: sentences that tell nothing, by statement.
+            changes: whether a later statement may take the place of an earlier one.
+            form: of the questions of a small dataset's text; default: any.
+        """
+        if self.share and rng.random() < self.share:
+            return passage(
+                rng, self.prompts, self.groups, self.pools, self.names, self.size, documents, questions, form
+            )
+        told = statements(rng, self.pools, documents, most, changes=changes)
+        return invented(rng, self.prompts, told, idle, questions)
 
     def method(self, name: str) -> Any:
         """The module of a method."""
@@ -106,6 +140,8 @@ class Model:
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=96))
     context_length: int = POSITIONS
     trial: int = 0
+    of: str = ""
+    """Said after a skill."""
     lessons: list[Lesson] = field(default_factory=list)
 
     def count_prompt(self, messages: Sequence[Message]) -> int:
@@ -129,7 +165,8 @@ class Model:
             calls = (ToolCall(f"c{len(self.lessons)}", "search", json.dumps({"query": said.query})),)
             text += called("search", {"query": said.query})
         if said.skill:
-            self.lessons.append(lesson_of(messages, text, said, tools))
+            lesson = lesson_of(messages, text, said, tools)
+            self.lessons.append(replace(lesson, skill=said.skill + self.of))
         return Reply(said.text, None, "stop", 0, 0, 0, tool_calls=calls)
 
 
@@ -163,42 +200,32 @@ def play(
     name: str,
     parameters: Mapping[str, Any],
     text: Text,
-    probes: Sequence[Probe],
     knows: Knows,
-    rng: Random,
     *,
-    prompt: str = "",
     native: bool = False,
 ) -> list[Lesson]:
     """The lessons that a method gives over a text.
 
     Args:
-        probes: asked when all has arrived.
-        prompt: the dataset's; default: any that asks open questions.
         native: whether the model is given tools.
     """
-    prompt = prompt or rng.choice(OPEN)
     code = room.method(name)
     (made,) = (
         one
         for one in vars(code).values()
         if isinstance(one, type) and issubclass(one, Method) and one.__module__ == code.__name__
     )
-    method = made(dict(parameters), Tools(Prompt(room.prompts[prompt]), Words(), calls_tools=native))
-    model = Model(knows, room.size)
+    method = made(dict(parameters), Tools(Prompt(room.prompts[text.prompt]), Words(), calls_tools=native))
+    model = Model(knows, room.size, of=text.of)
 
     async def run() -> None:
         for document in text.documents:
             await method.arrive(STREAM, [document], model)
-        for probe in probes:
-            await method.answer(probe, Seen(text.documents), model)
+        for question in text.questions:
+            await method.answer(question.probe, Seen(text.documents), model)
 
     asyncio.run(run())
     return model.lessons
-
-
-OPEN = ("evowiki", "imprint_news", "imprint_code", "imprint_personal", "evolveqa")
-"""Prompts of open questions about what documents tell."""
 
 
 def shown(messages: Sequence[Message]) -> str:

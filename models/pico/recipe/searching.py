@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from random import Random
 
 from recipe.lessons import Lesson, refusal_of
-from recipe.memories import FROM_MEMORY
-from recipe.playing import OPEN, Room, Said, play, shown
-from recipe.statements import Statement, text
+from recipe.memories import FROM_MEMORY, refused
+from recipe.playing import Room, Said, play, shown
 from upkeep.cell import Message
 from upkeep.cell.prompts import Prompt
 from upkeep.cell.searching import MARK
@@ -19,47 +18,51 @@ CRITIQUE = "whether an answer is right, and what is"
 
 
 def searching(rng: Random, room: Room) -> list[Lesson]:
-    """`rag_agentic`: search until what was found tells the answer or no search is left."""
-    told, prompt, native = text(rng, room.pools, 4, 3, 0.2, changes=False), rng.choice(OPEN), rng.random() < 0.5
-    wanted, limit = rng.choice(told.latest), rng.choice((3, 5))
-    probe = wanted.probe(rng, 3)
+    """`rag_agentic`, and for PRELUDE `deep_research`: search until what was found tells the answer or no search is
+    left."""
+    told, native, limit = room.text(rng, 4, 3, 0.2, changes=False), rng.random() < 0.5, rng.choice((3, 5))
+    (question,) = told.questions
+    words = " ".join(question.words)
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
         found = [message for message in messages[2:] if message["role"] in ("user", "tool")]
         seen = " ".join("".join(message["parts"]) for message in found)
-        if wanted.says(seen) or len(found) >= limit:
-            answer = wanted.value if wanted.says(seen) else refusal_of(prompt)
-            target = Prompt(room.prompts[prompt]).target(answer)
-            return Said(target, FOUND, "after a colon", (answer,))
+        if question.told_in(seen):
+            return Said(question.reply, FOUND, "after a colon", (question.answer,))
+        if len(found) >= limit:
+            return refused(question, FOUND)
         if native:
-            return Said("", CALL, "query", (wanted.query,), query=wanted.query)
-        return Said(f"{MARK.capitalize()} {wanted.query}", LINE, "query", (wanted.query,))
+            return Said("", CALL, "query", (words,), query=words)
+        return Said(f"{MARK.capitalize()} {words}", LINE, "query", (words,))
 
-    return play(room, "rag_agentic", {"k": limit}, told, [probe], knows, rng, prompt=prompt, native=native)
+    name = "deep_research" if told.prompt == "prelude" else "rag_agentic"
+    return play(room, name, {"k": limit}, told, knows, native=native)
 
 
 def critique(rng: Random, room: Room) -> list[Lesson]:
     """`self_critique`: an answer that is right, or the value of something else, or a refusal."""
-    told, prompt = text(rng, room.pools, 2, rng.choice((3, 5, 8)), 0.1, changes=False), rng.choice(OPEN)
-    wanted = rng.choice(told.latest)
-    probe = wanted.probe(rng, 1)
-    code = room.method("self_critique")
+    told = room.text(rng, 2, rng.choice((3, 5, 8)), 0.1, changes=False, form="short")
+    (question,) = told.questions
+    code, prompt = room.method("self_critique"), Prompt(room.prompts[told.prompt])
     right = rng.random() < 0.5
-    others = [s.value for s in told.every if s.value != wanted.value] or [refusal_of(prompt)]
-    student = wanted.value if right else rng.choice([rng.choice(others), refusal_of(prompt)])
+    others = [s.triple[2] for s in told.every if s.triple and s.triple[2] != question.answer]
+    student = (
+        question.answer
+        if right
+        else rng.choice([rng.choice(others or [refusal_of(told.prompt)]), refusal_of(told.prompt)])
+    )
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
-        told_here = _tells(wanted, messages)  # what is not shown cannot be known, nor checked
+        told_here = question.told_in(shown(messages))  # what is not shown cannot be known, nor checked
         if "".join(messages[0]["parts"]) != code.CHECK:
             learned = FROM_MEMORY if right and told_here else ""
-            return Said(Prompt(room.prompts[prompt]).target(student), learned, "after a colon", (student,))
+            return Said(
+                question.reply if right else prompt.target(student), learned, "after a colon", (question.answer,)
+            )
         verdict = "Yes" if right else "No"
-        reply = f"{verdict}: {wanted.line}\nThe correct answer: {wanted.value}"
-        return Said(reply, CRITIQUE if told_here else "", "critique", (f"{verdict} {wanted.value}",))
+        why = " ".join(sentence.line for sentence in question.told_by)
+        reply = f"{verdict}: {why}\nThe correct answer: {question.answer}"
+        return Said(reply, CRITIQUE if told_here else "", "critique", (f"{verdict} {question.answer}",))
 
     parameters = {"answer": rng.choice(("memory", "rag_bm25")), "check": "rag_bm25", "k": rng.choice((2, 3))}
-    return play(room, "self_critique", parameters, told, [probe], knows, rng, prompt=prompt)
-
-
-def _tells(statement: Statement, messages: Sequence[Message]) -> bool:
-    return statement.says(shown(messages))
+    return play(room, "self_critique", parameters, told, knows)

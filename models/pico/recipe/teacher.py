@@ -12,6 +12,7 @@ from random import Random
 from recipe import chores, extraction, facts, groups, judging, memories, searching, tokenizer, worlds
 from recipe.batches import Encoded, Encoder
 from recipe.lessons import Lesson
+from recipe.passages import by_dataset
 from recipe.playing import Room
 from recipe.renaming import invented
 from recipe.settings import Given
@@ -42,6 +43,8 @@ ASKED: Mapping[str, Callable[[Random, Room], list[Lesson]]] = {
     "judging": judging.judging,
 }
 """Lessons of what methods and judges ask besides a dataset's questions."""
+INVENTED = ("judging",)
+"""Those of invented statements alone."""
 
 
 @dataclass(slots=True)
@@ -77,7 +80,6 @@ class Teacher:
         self.earlier = given.earlier
         self.memory_system, self.prompts = given.memory_system, given.prompts
         self.names = invented_in(found, given.prompts)
-        self.room = Room(given.names, given.prompts, given.rubrics, methods, encoder.size)
         self.curriculum = Curriculum(level=len(LEVELS) if given.stage.after else 0)
         self.groups: dict[str, list[list[groups.Group]]] = defaultdict(list)
         for world in found:
@@ -89,6 +91,8 @@ class Teacher:
         self.kinds = sorted(self.groups)
         self.shares = [SHARES[form] * HARD.get(name, 1.0) for name, _, form in (k.partition(" ") for k in self.kinds)]
         every = [group for of_kind in self.groups.values() for of_world in of_kind for group in of_world]
+        named, share = by_dataset(every), given.stage.passages
+        self.room = Room(given.names, given.prompts, given.rubrics, methods, encoder.size, named, self.names, share)
         chinese = [group for world in found for group in groups.groups(world, self.prompts, chinese=True)]
         self.draws: dict[str, Callable[[Random, int, float], Sequence[Lesson]]] = {
             "worlds": lambda rng, level, progress: [self.draw(rng, level, progress)],
