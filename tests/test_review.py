@@ -149,6 +149,37 @@ def test_on_another_kind_of_processor_or_an_unknown_one_a_model_may_say_else_wit
     assert fails(here, here, 0.0, 100.0) == fails(here, here, None, None) == (True, True)
 
 
+def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(root: Path) -> None:
+    was, scores, answers = release.read(Catalog(root), "mini")
+    answer(root, TRAINED, lambda probe, trial: probe.startswith("a") or probe[1] == "0")
+    (own,) = (
+        release.numbers_of(scores_now(Catalog(root), "mini"))
+        .filter(pl.col("cell") == TRAINED, pl.col("metric") == "accuracy", pl.col("subset") == "all")
+        .rows(named=True)
+    )
+    low, value = own["low"], own["value"]
+    name = comparing._name(own | {"whole": True})
+
+    def fails(most: float, *, elsewhere: bool = True) -> bool:
+        """Whether it does, with a recorded interval up to `most`."""
+        there = replace(was.cells[TRAINED], packages="a" * 16, processor=Processor(machine="another", features=[]))
+        there = replace(there, decided=there.decided | ({"weights": "0" * 16} if elsewhere else {}))
+        told = zip(release.NUMBERS, (0.0, 0.0, most), strict=True)
+        numbers = scores.with_columns(pl.lit(one, pl.Float64).alias(name) for name, one in told)
+        with mock.patch.object(comparing, "recorded", lambda manifest, marks: replace(
+            release.recorded(manifest, marks), packages="a" * 16
+        )):  # fmt: skip
+            review = comparing.compare(
+                Catalog(root), replace(was, cells=was.cells | {TRAINED: there}), numbers, answers
+            )
+        return {one.what: one.fails for one in review.differences}[name]
+
+    assert low < value - 1, "its interval is more than a point"
+    assert not fails(low) and not fails(value), "they touch"
+    assert fails(low - 0.1)
+    assert fails(low, elsewhere=False) and not fails(value, elsewhere=False), "its own interval counts for nothing"
+
+
 def test_what_ran_on_gpus_or_another_cpu_or_behind_an_endpoint_is_not_known_to_be_of_one_kind(root: Path) -> None:
     manifest = read_sealed(root / f"results/cells/{PLAIN}/manifest.json", Manifest, "")
     marks = release.marks_of([])

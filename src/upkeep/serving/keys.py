@@ -76,6 +76,8 @@ class Lanes:
         self.lengths = [0] * LANES
         """Tokens that each lane holds."""
         self._held = [like.new_empty((2, LANES, heads, 0, size)) for _ in range(layers)]
+        self._by_lane: list[list[tuple[torch.Tensor, ...]]] = [[] for _ in range(layers)]
+        """Of each layer and lane the keys and values, as parts of these buffers."""
         self._rows = torch.arange(LANES, device=like.device)
 
     def fill(self, lane: int, layers: Sequence[Held]) -> None:
@@ -96,14 +98,14 @@ class Lanes:
     def attend(self, number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Attention (lanes, heads, 1, head size) in a layer; one lane after the other, so that none feels how long the
         others are."""
-        keys, values = self._held[number]
-        keys[self._rows, :, self._places] = key[:, :, 0]
-        values[self._rows, :, self._places] = value[:, :, 0]
+        self._held[number][:, self._rows, :, self._places] = torch.stack((key[:, :, 0], value[:, :, 0]), 1)
         found = [
-            attention(query[n : n + 1], keys[n : n + 1, :, :length], values[n : n + 1, :, :length])
+            attention(asked, keys.narrow(2, 0, length), values.narrow(2, 0, length))
             if used
-            else torch.zeros_like(query[:1])
-            for n, (length, used) in enumerate(zip(self.lengths, self._used, strict=True))
+            else torch.zeros_like(asked)
+            for asked, (keys, values), length, used in zip(
+                query.split(1), self._by_lane[number], self.lengths, self._used, strict=True
+            )
         ]
         return torch.cat(found)
 
@@ -116,3 +118,4 @@ class Lanes:
             for number, old in enumerate(self._held):
                 self._held[number] = old.new_empty((*old.shape[:3], room, old.shape[4]))
                 self._held[number][..., : old.shape[3], :] = old
+                self._by_lane[number] = [lane.split(1) for lane in self._held[number].transpose(0, 1)]

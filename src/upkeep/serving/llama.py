@@ -123,6 +123,10 @@ class Llama:
     def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend, keep: int) -> torch.Tensor:
         """Logits (rows, keep, vocabulary) after tokens (rows, tokens), whose positions are given alike; `keep` 0 is all
         of them."""
+        return self.words(self._norm(self.states(tokens, positions, attend)[:, -keep:]))
+
+    def states(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """What comes out of the last layer (rows, tokens, width), where keys and values are wanted and no logits."""
         x = functional.embedding(tokens, self.embedding)
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         for number, layer in enumerate(self._layers):
@@ -133,7 +137,7 @@ class Llama:
             x = x + layer.output(found.transpose(1, 2).flatten(2))
             normed = layer.after(x)
             x = x + layer.down(self._activation(layer.gate(normed)) * layer.up(normed))
-        return self.words(self._norm(x[:, -keep:]))
+        return x
 
 
 def of(model: Any, context_length: int) -> Llama | None:

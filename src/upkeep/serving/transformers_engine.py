@@ -297,13 +297,15 @@ class TransformersEngine(Engine):
         cached = sum(map(len, segments[:reused]))
         self._crop(cached)
         self._held = ()
-        for segment in segments[reused:]:
-            logits = self._forward(segment, keep=1)
+        for segment in segments[reused:-1]:
+            self._forward(segment, keep=None)
+        logits = self._forward(segments[-1], keep=1)
         self._held = segments
         return logits, cached
 
-    def _forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
-        """Logits (keep, vocabulary) after `ids`, which extend what the cache holds; `keep` 0 is all of them."""
+    def _forward(self, ids: Sequence[int], keep: int | None) -> torch.Tensor:
+        """Logits (keep, vocabulary) after `ids`, which extend what the cache holds; `keep` 0 is all of them, None that
+        none are wanted."""
         tokens = torch.tensor([list(ids)], device=self.device)
         if self._llama is not None:
             before = self._layers[0].length
@@ -313,9 +315,11 @@ class TransformersEngine(Engine):
             def attend(number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
                 return llama.attention(query, *self._layers[number].update(key, value), mask)
 
+            if keep is None:
+                return self._llama.states(tokens, positions, attend)[0, :0]
             return self._llama(tokens, positions, attend, keep)[0]
         logits: torch.Tensor = self._model(
-            input_ids=tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=keep
+            input_ids=tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=1 if keep is None else keep
         ).logits[0]
         return logits
 

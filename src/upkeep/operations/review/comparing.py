@@ -112,7 +112,7 @@ def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: p
     manifests = {str(cell): found.manifest for cell, found in now.basis.cells.items()}
     differences = [_file(edit.file, edit.how) for edit in edited(catalog, release.suite)]
     accuracies = _accuracies(scores, now)
-    cells, free = [], set[str]()
+    cells, free, trained = [], set[str](), set[str]()
     for name, was in release.cells.items():
         manifest = manifests.get(name)
         if manifest is None:
@@ -123,6 +123,8 @@ def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: p
         must = _must_be_same(was, found)
         if not must:
             free.add(name)
+        if _trained_here(name, "weights", must) and was.decided.get("weights") != decided(manifest).get("weights"):
+            trained.add(name)
         differences += _decided(name, was, manifest, must)
         if found.answers != was.answers:
             differences.append(_answers(name, was, found, _others(answers, name, marks), must))
@@ -140,7 +142,7 @@ def compare(catalog: Catalog, release: Release, scores: pl.DataFrame, answers: p
     more = [name for name in manifests if name not in release.cells]
     differences += [_beyond(name) for name in more]
     there = {one.cell for one in cells}
-    numbers = list(_numbers(scores, now, there, free))
+    numbers = list(_numbers(scores, now, there, free, trained))
     return Review(
         suite=release.suite,
         cells=cells,
@@ -162,10 +164,15 @@ def _decided(name: str, was: RecordedCell, manifest: Manifest, must: bool) -> It
     now = decided(manifest)
     for what in dict.fromkeys([*was.decided, *now]):
         if was.decided.get(what) != now.get(what):
-            here = what == "weights" and "+" in name and not must
+            here = _trained_here(name, what, must)
             told = (one.get(what, "none") for one in (was.decided, now))
             fails = what != CODE and not here
             yield Difference(kind="decided", what=f"{name}: {what}", recorded=next(told), found=next(told), fails=fails)
+
+
+def _trained_here(name: str, what: str, must: bool) -> bool:
+    """Whether what decides a cell is a model that is trained where it runs, and so another on another processor."""
+    return what == "weights" and "+" in name and not must
 
 
 def _answers(name: str, was: RecordedCell, found: RecordedCell, others: list[str], must: bool) -> Difference:
@@ -222,13 +229,17 @@ def _whole(now: Scores) -> pl.Expr:
     return pl.col("cell").replace_strict(names, return_dtype=pl.String)
 
 
-def _numbers(scores: pl.DataFrame, now: Scores, there: set[str], free: set[str]) -> Iterator[Difference]:
+def _numbers(
+    scores: pl.DataFrame, now: Scores, there: set[str], free: set[str], trained: set[str]
+) -> Iterator[Difference]:
     """Numbers that are another, those of whole datasets first.
 
     Args:
         there: the cells that are compared.
         free: those whose answers may differ here: a number of theirs must lie within the recorded interval; one that
             was recorded without an interval (the spread of trials, what rests on few questions) must only be there.
+        trained: those of another model than was recorded, for it was trained here: each of the two is one draw, and
+            their intervals must have something in common.
     """
     mine = numbers_of(now).filter(pl.col("cell").is_in(there))
     was = scores.filter(pl.col("cell").is_in(there)).with_columns(was=pl.lit(value=True))
@@ -241,16 +252,21 @@ def _numbers(scores: pl.DataFrame, now: Scores, there: set[str], free: set[str])
         told = [_told(row, "", row["was"]), _told(row, "_now", row["now"])]
         if row["was"] and row["now"] and all(_close(row[name], row[f"{name}_now"]) for name in NUMBERS):
             continue
-        fails = row["cell"] not in free or not _may_be(row)
+        fails = row["cell"] not in free or not _may_be(row, of_two=row["cell"] in trained)
         yield Difference(kind="number", what=_name(row), recorded=told[0], found=told[1], fails=fails)
 
 
-def _may_be(row: Mapping[str, Any]) -> bool:
-    """Whether a number may be what it is where answers may differ."""
+def _may_be(row: Mapping[str, Any], *, of_two: bool) -> bool:
+    """Whether a number may be what it is where answers may differ.
+
+    Args:
+        of_two: whether it is of another model, so that it has an interval of its own.
+    """
     low, high, value = row["low"], row["high"], row["value_now"]
-    if low is None:
+    if low is None or not _is_number(value):
         return _is_number(row["value"]) == _is_number(value)
-    return _is_number(value) and bool(low - CLOSE <= value <= high + CLOSE)
+    own = (row["low_now"], row["high_now"]) if of_two and row["low_now"] is not None else (value, value)
+    return bool(low - CLOSE <= own[1] and own[0] <= high + CLOSE)
 
 
 def _is_number(value: float | None) -> bool:
