@@ -22,7 +22,7 @@ import torch
 from tokenizers import Tokenizer
 
 from conftest import copy_repository
-from recipe import growth, make, measured, network, tokenizer, worlds
+from recipe import growth, make, measured, network, optimizers, tokenizer, worlds
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.lessons import Read
@@ -307,8 +307,9 @@ def test_a_stage_is_told_by_all_that_decides_its_weights(given: Given) -> None:
     assert isinstance(given.stage, Stage)
 
 
-def test_matrices_are_changed_as_by_torchs_muon() -> None:
-    """Whose products are in bfloat16: to its rounding."""
+def test_matrices_are_changed_as_by_torchs_muon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose products are in bfloat16: to its rounding. Ours are where the processor is quick at them."""
+    monkeypatch.setattr(optimizers, "PRECISION", torch.float32)
     torch.manual_seed(0)
     shapes = [(32, 32), (96, 32), (32, 32), (32, 96)]
     ours, theirs = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
@@ -324,6 +325,7 @@ def test_matrices_are_changed_as_by_torchs_muon() -> None:
 
 
 def test_tokens_attend_in_blocks_as_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "PRECISION", torch.float32)
     torch.manual_seed(0)
     llama = Llama(Shape(vocabulary=50, hidden=32, layers=2, heads=2, feed_forward=64))
     ids, positions = torch.randint(50, (2, 40)), torch.arange(40).expand(2, 40)
