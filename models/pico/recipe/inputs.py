@@ -14,7 +14,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from string import ascii_lowercase
 from typing import Any
 
 import msgspec
@@ -43,8 +42,6 @@ UNSEEN = range(200, 202)
 """Seeds of worlds that the evaluation alone sees, beside the datasets' own; they have held-out names, too."""
 POOL = 3000
 """Names of each kind that lessons draw from."""
-SPELLED = 1500
-"""Words of any letters among those that training may use as names, of each kind."""
 CHINESE = (1000, 60)
 """Chinese persons and places; there are not many more of the latter."""
 METHODS = (
@@ -230,13 +227,6 @@ def pools(catalog: Catalog, held_out: bool) -> Pools:
     cast = synthetic.cast(rng, POOL, POOL, 0, set())
     plain += [word.lower() for word in cast.people if is_held_out(word) == held_out]
     found += [word.lower() for word in cast.places if is_held_out(word) == held_out]
-    if not held_out:
-        # Spelled as no name is, so that every piece of a word is copied now and then, the letters alone, too.
-        endings = [match[0] for word in found if (match := ENDING.search(word))]
-        spelled = [_spelled(rng) for _ in range(SPELLED)]
-        plain += [word for word in spelled if not is_held_out(word)]
-        ended_too = (_spelled(rng, 4) + rng.choice(endings) for _ in range(SPELLED))
-        found += [word for word in ended_too if not is_held_out(word)]
     ended: dict[str, list[str]] = {}
     for word in found:
         if ending := ENDING.search(word):
@@ -246,11 +236,6 @@ def pools(catalog: Catalog, held_out: bool) -> Pools:
         [make() for _ in range(n)] for make, n in zip((chinese.person, chinese.place), CHINESE, strict=True)
     )
     return Pools(plain, ended, [persons, places])
-
-
-def _spelled(rng: Random, most: int = 8) -> str:
-    """A word of letters as they come, every other one or so a vowel."""
-    return "".join(rng.choice("aeiou" if rng.random() < 0.4 else ascii_lowercase) for _ in range(rng.randint(4, most)))
 
 
 def memory_system(catalog: Catalog) -> str:

@@ -66,9 +66,13 @@ class Pools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def without(self, words: frozenset[str]) -> Pools:
         """Those that are none of these words."""
+        return self.those(lambda name: name not in words)
+
+    def those(self, wanted: Callable[[str], bool]) -> Pools:
+        """Those that are wanted, and all Chinese ones."""
 
         def left(names: Sequence[str]) -> list[str]:
-            return [name for name in names if name not in words]
+            return [name for name in names if wanted(name)]
 
         return Pools(left(self.plain), {end: left(names) for end, names in self.ended.items()}, self.chinese)
 

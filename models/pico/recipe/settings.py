@@ -23,6 +23,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Share of lessons of earlier stages, each of which is drawn from as often as the others."""
     passages: float = 0.0
     """How often the text that a method runs over in a lesson is a small dataset's, not one of invented statements."""
+    spelled: bool = False
+    """Whether names that are a piece of the vocabulary each are left out: those that are met later are spelled."""
     floors: Mapping[str, float]
     """The least share right of each skill that it teaches, written before it is trained."""
     seed: int = 0
