@@ -94,7 +94,7 @@ METHODS = Stage(
 )
 # The last stage's skills held for its own invented texts, and hardly for those of the small datasets: over these the
 # model answered where JSON was asked for, and called no tool. Beside them comes what the last stage was short of. The
-# rates are those of the last stage's middle: with three times as high ones, 3,200 steps had lost more than they brought.
+# rates are those of the last stage's middle: with three times as high ones, 3,200 steps lost more than they brought.
 TEXTS = Stage(
     name="texts",
     after="methods",
