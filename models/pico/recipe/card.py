@@ -84,6 +84,11 @@ def _chinese(done: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _asked(done: Sequence[Mapping[str, Any]]) -> str:
+    if len(done) > 2:
+        return (
+            "Memories, summaries, JSON and searches it writes of sentences of one fact each,\n"
+            "and of the small datasets' texts that name persons, places or things in most of their sentences."
+        )
     if len(done) > 1:
         return "Memories, summaries, JSON and searches it writes of sentences of one fact each alone."
     return "Summaries, JSON and searches it writes for the texts of\n`models/pico/recipe/chores.py` alone."
