@@ -27,16 +27,17 @@ def read_config(root: Path, config_file: Path | None, chosen: Mapping[str, str])
     Raises:
         UpkeepError: a field is unknown or of a wrong type.
     """
-    own = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
+    file = config_file or (Path(p) if (p := os.environ.get("UPKEEP_CONFIG")) else None)
     config = read_yaml(root / "config" / "config.yaml", Config)
-    if own is not None:
-        config = msgspec.structs.replace(config, **_given(own))
+    if file is not None:
+        config = msgspec.structs.replace(config, **_given(file))
     overrides = {name: value for name in _SINGLE if (value := os.environ.get(f"UPKEEP_{name.upper()}"))}
     try:
         return _apart(msgspec.convert(msgspec.to_builtins(config) | overrides | chosen, Config, strict=False))
     except msgspec.ValidationError as error:
         name = str(error).rpartition("`$.")[2].rstrip("`")
-        told = f"UPKEEP_{name.upper()} in the environment" if name in overrides else "the configuration"
+        own = name in overrides and name not in chosen
+        told = f"UPKEEP_{name.upper()} in the environment" if own else "the configuration"
         given = chosen.get(name, overrides.get(name))
         raise UpkeepError(str(error), where=told, found=given, remedy=mended(str(error), Config)) from None
 

@@ -86,8 +86,8 @@ def _chinese(done: Sequence[Mapping[str, Any]]) -> str:
 def _asked(done: Sequence[Mapping[str, Any]]) -> str:
     if len(done) > 2:
         return (
-            "Memories, summaries, JSON and searches it writes of sentences of one fact each,\n"
-            "and of the small datasets' texts that name persons, places or things in most of their sentences."
+            "Memories, summaries, JSON and searches it was taught to write of sentences of one fact each, and of\n"
+            "those small datasets' texts that name somebody in most sentences; how often it does stands above."
         )
     if len(done) > 1:
         return "Memories, summaries, JSON and searches it writes of sentences of one fact each alone."

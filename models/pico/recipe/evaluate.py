@@ -257,7 +257,7 @@ def as_asked(rng: Random, room: Room, items: int) -> Iterator[Asked]:
 
 
 def harder(found: Sequence[worlds.World], given: Given, model: Model, most: int, rng: Random) -> Iterator[Asked]:
-    """Skills over worlds that nothing else is asked of: up to `most` of each."""
+    """Skills over worlds that no lesson is of: up to `most` of each."""
     pools: dict[str, list[tuple[worlds.World, Prompt, Probe, Gold, bool]]] = defaultdict(list)
     for world in found:
         plain, full = (Prompt(given.prompts[world.prompt], shown) for shown in ((), world.examples))

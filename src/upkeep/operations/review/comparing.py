@@ -171,7 +171,8 @@ def _decided(name: str, was: RecordedCell, manifest: Manifest, must: bool) -> It
 
 
 def _trained_here(name: str, what: str, must: bool) -> bool:
-    """Whether what decides a cell is a model that is trained where it runs, and so another on another processor."""
+    """Whether what decides a cell is a model that is trained where it runs, and so another on another processor. Its
+    part of an identity holds the weights of embedder and writers, too, which are thereby not told apart from it."""
     return what == "weights" and "+" in name and not must
 
 
