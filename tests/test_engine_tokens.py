@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
 
 from engine_models import chat, document, families, spec, tiny
 from upkeep.cell.interface import Message
@@ -84,6 +85,22 @@ def test_prompts_of_one_interval_share_all_but_the_question(families: dict[str, 
 def test_the_next_interval_shares_all_earlier_documents(families: dict[str, ChatTokens], kind: str) -> None:
     a, b = (families[kind].prompt(chat(n, "Where is the coin?")) for n in (3, 4))
     assert shared_segments(a.segments, b.segments) == len(a.segments) - 1
+
+
+@pytest.mark.parametrize("length", [70, 400])
+def test_a_long_text_that_is_one_token_is_not_cut_within(tiny: Path, tmp_path: Path, length: int) -> None:
+    """As pico has one for each line of a system text: a window of fewer characters than it has would not show it."""
+    line = ("Say what the text tells and nothing else. " * 10)[: length - 1] + "."
+    shutil.copytree(tiny, tmp_path / "model")
+    made = Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
+    made.add_tokens([AddedToken(line, normalized=False, special=False)])
+    made.save(str(tmp_path / "model" / "tokenizer.json"))
+    tokens = ChatTokens(str(tmp_path / "model"), spec())
+    (own,) = tokens.encode(line)
+    for parts in ([line], [f"A first line.\n{line}"], [line, " And more." * 20]):
+        messages = [Message(role="system", parts=parts), Message(role="user", parts=[document(0, 20)])]
+        ids = list(tokens.prompt(messages).ids())
+        assert own in ids and ids == whole(tokens, messages)
 
 
 def test_no_segment_is_longer_than_the_bound(families: dict[str, ChatTokens]) -> None:

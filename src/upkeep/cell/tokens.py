@@ -29,7 +29,8 @@ SEGMENT_TOKENS = 1024
 SHORT_PIECE = 64
 """Characters; a part shorter than this is read together with the next one."""
 WINDOW = 64
-"""Characters on each side of a cut that are tokenised to prove it harmless."""
+"""Characters on each side of a cut, at least, that are tokenised to prove it harmless: as many as the longest token has
+that was added to a vocabulary, for of that a shorter window would show a part."""
 
 Segment = array  # of C ints, token ids
 
@@ -102,7 +103,9 @@ class ChatTokens:
         self.template_options = spec.template_options
         self.stop_ids = _stop_ids(self.tokenizer, Path(path))
         # Where the tags around the reasoning are made of special tokens, these must stay in the text.
-        special = {token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special}
+        added = self.tokenizer.added_tokens_decoder.values()
+        self._window = max([WINDOW, *(len(token.content) for token in added)])
+        special = {token.content for token in added if token.special}
         special.update(self.tokenizer.all_special_tokens)
         self._before = self._put_before_a_text()
         self._skip_special = not any(token in tag for tag in spec.thinking_tags or () for token in special)
@@ -274,7 +277,8 @@ class ChatTokens:
             return None
         tail = end - SHORT_PIECE // 2
         for cut in (text.rfind(" ", tail, end - 1), end, tail + len(text[tail:end].rstrip())):
-            if cut >= tail and self._harmless(text[max(cut - WINDOW, 0) : cut], text[cut : cut + WINDOW]):
+            wide = self._window
+            if cut >= tail and self._harmless(text[max(cut - wide, 0) : cut], text[cut : cut + wide]):
                 return cut
         return None
 
