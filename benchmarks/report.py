@@ -101,7 +101,7 @@ def report(catalog: Catalog, scores: Scores, what: str, named: Collection[str]) 
     sizes = list(size(folder))
     cells = len(list((folder / "cells").rglob("index.js")))
     return (
-        f"| {what} | {cells:,} | {wall:.1f} | {spent:.1f} | {len(sizes):,} | {sum(sizes) / 1e6:.1f} "
+        f"| {what} | {cells:,} | {wall:.2f} | {spent:.2f} | {len(sizes):,} | {sum(sizes) / 1e6:.2f} "
         f"| {(folder / 'cells.html').stat().st_size / 1e6:.2f} |"
     )
 
