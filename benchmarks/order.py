@@ -4,14 +4,17 @@ The cells' own methods answer a whole stream of `oaks_babi_stream`, with an engi
 nothing (`upkeep.serving.counting`). Of the prompts that they make, what an engine computes whose cache keeps as much as
 some questions take: asked interval by interval; a group of questions through the whole stream, then the next group; and
 the least that any order could reach, were nothing to arrive. A cell that retrieves by vectors takes its embedder, query
-by query. Tokens are bytes, at the rate of the dataset's tokenizer. With `--engine` they are the model's, and the cells
-are run, too, in both orders, with vLLM on the CPU and a cache of that size: what it says it computed stands in further
-rows, and the predictions must be the same. Prints a Markdown table.
+by query. With `--sweep` the methods are one sweep (`upkeep.sweeps`): its cells one after the other, each by question,
+and side by side, with a cache that holds some questions of the last and largest of them. Tokens are bytes, at the rate
+of the dataset's tokenizer. With `--engine` they are the model's, and the cells are run, too, in these orders, with vLLM
+on the CPU and a cache of that size: what it says it computed stands in further rows, and the predictions must be the
+same. Prints a Markdown table.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import tempfile
@@ -24,6 +27,7 @@ import msgspec
 import yaml
 from shared import ROOT, copy
 
+from upkeep.batches import Batch
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
 from upkeep.cell.loading import make_method
@@ -32,10 +36,10 @@ from upkeep.cell.runner import AnswerTask
 from upkeep.cell.tokens import ChatTokens, TokenPrompt
 from upkeep.contract import EngineSettings, Manifest, Round
 from upkeep.execution import cell_job
+from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
 from upkeep.execution.order import Order, in_groups
 from upkeep.execution.rounds import BuiltDataset, answering
-from upkeep.execution.supervise import run_cell
 from upkeep.identity import describe, engine_settings
 from upkeep.inputs import dataset
 from upkeep.jobs import Cell
@@ -104,45 +108,85 @@ def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Itera
     yield "the least", least(asked, BLOCK)
 
 
-def run(catalog: Catalog, cell: Cell, numbers: Sequence[int], room: int) -> tuple[Manifest, bytes]:
-    """A cell that is asked in these passes, and its predictions.
+def sweep_rows(asked: Sequence[Sequence[TokenPrompt]], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:
+    """What is computed of a sweep, whose largest member is the last, with a cache that holds so many questions."""
+    room = held * (max(prompt.length for prompt in asked[-1]) + BLOCK)
+    by_group = [*by_question(corpus, held)]
+    apart = [computed((prompts[place] for place in by_group), Blocks(BLOCK, room)) for prompts in asked]
+    yield "the largest", apart[-1]
+    yield "one after the other", sum(apart)
+    numbers = in_groups(corpus, held)
+    rounds = itertools.groupby(by_group, key=lambda place: (numbers[place], corpus.probes[place].position))
+    turns = (prompts[place] for _, places in rounds for one in [[*places]] for prompts in asked for place in one)
+    yield "side by side", computed(turns, Blocks(BLOCK, room))
+
+
+def run(
+    catalog: Catalog, cells: Sequence[Cell], numbers: Sequence[int], room: int, *, sweep: bool = False
+) -> tuple[list[Manifest], list[bytes]]:
+    """Cells that are asked in these passes, and their predictions.
 
     Args:
         room: bytes of the engine's cache.
+        sweep: whether they are asked side by side.
     """
 
     def settings(*of: Any) -> EngineSettings:
         return msgspec.structs.replace(engine_settings(*of), options={"kv_cache_gib": room / 2**30})
 
-    found = Order(numbers, held=True, together=1)
+    found = Order(numbers, held=True, together=1, sweep=sweep)
     with (
         patch("upkeep.identity.engine_settings", settings),
         patch("upkeep.execution.job.engine_settings", settings),
         patch.object(cell_job, "order", lambda *_: found),
     ):
-        manifest = run_cell(catalog, cell)
-    predictions = (Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes()
+        manifests = run_batch(catalog, Batch("benchmark", tuple(cells)))
+    predictions = [(Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes() for cell in cells]
     for folder in ("cells", "record"):
         shutil.rmtree(catalog.results / folder)
-    return manifest, predictions
+    return [manifests[cell] for cell in cells], predictions
+
+
+def cached(catalog: Catalog, held: int, longest: int) -> tuple[Catalog, int]:
+    """The repository with a model whose context holds the longest prompt; bytes of a cache that holds so many."""
+    card = catalog.root / "models/tiny/model.yaml"
+    spec = yaml.safe_load(card.read_text())
+    card.write_text(yaml.safe_dump(spec | {"context_length": longest + 64}))  # all of it has to fit into the cache
+    catalog = Catalog(catalog.root)
+    found = catalog.spec(MODEL)
+    shape = found.attention
+    assert shape is not None
+    tokens = held * (longest + found.sampling.max_tokens + BLOCK)  # a prompt with its answer, or some wait for room
+    return catalog, tokens * 2 * 4 * shape.layers * shape.kv_heads * shape.head_size
 
 
 def engine_rows(
     catalog: Catalog, cell: Cell, corpus: BuiltDataset, held: int, longest: int
 ) -> Iterator[tuple[str, int]]:
     """What vLLM computes in each order, with a cache that holds so many questions."""
-    card = catalog.root / "models/tiny/model.yaml"
-    spec = yaml.safe_load(card.read_text())
-    card.write_text(yaml.safe_dump(spec | {"context_length": longest + 64}))  # all of it has to fit into the cache
-    catalog = Catalog(catalog.root)
-    shape = catalog.spec(MODEL).attention
-    assert shape is not None
-    room = held * (longest + BLOCK) * 2 * 4 * shape.layers * shape.kv_heads * shape.head_size
+    catalog, room = cached(catalog, held, longest)
     orders = [0] * len(corpus.probes), in_groups(corpus, held)
-    first, second = (run(catalog, cell, numbers, room) for numbers in orders)
+    first, second = (run(catalog, [cell], numbers, room) for numbers in orders)
     assert first[1] == second[1], "the order changes no prediction"
-    yield "by interval, vLLM", int(first[0].measured["computed_prompt_tokens"])
-    yield f"by question, {held} at a time, vLLM", int(second[0].measured["computed_prompt_tokens"])
+    yield "by interval, vLLM", _computed(first[0])
+    yield f"by question, {held} at a time, vLLM", _computed(second[0])
+
+
+def sweep_engine_rows(
+    catalog: Catalog, cells: Sequence[Cell], corpus: BuiltDataset, held: int, longest: int
+) -> Iterator[tuple[str, int]]:
+    """What vLLM computes of a sweep, with a cache that holds so many questions."""
+    catalog, room = cached(catalog, held, longest)
+    numbers = in_groups(corpus, held)
+    apart, beside = (run(catalog, cells, numbers, room, sweep=sweep) for sweep in (False, True))
+    assert apart[1] == beside[1], "the order changes no prediction"
+    yield "the largest, vLLM", _computed(apart[0][-1:])
+    yield "one after the other, vLLM", _computed(apart[0])
+    yield "side by side, vLLM", _computed(beside[0])
+
+
+def _computed(manifests: Sequence[Manifest]) -> int:
+    return int(sum(manifest.measured["computed_prompt_tokens"] for manifest in manifests))
 
 
 def stream(root: Path, intervals: int, questions: int, streams: int = 1) -> Catalog:
@@ -168,6 +212,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=102)
     parser.add_argument("--held", type=int, default=10, help="questions that the cache holds")
     parser.add_argument("--methods", nargs="+", default=["rag_bm25/k5", "rag_bm25/k30"])
+    parser.add_argument("--sweep", action="store_true", help="the methods are one sweep, the largest the last")
     parser.add_argument("--engine", action="store_true", help="run the cells with vLLM, too")
     arguments = parser.parse_args()
     os.environ["UPKEEP_RUNTIME"] = "process"
@@ -176,11 +221,15 @@ def main() -> None:
         catalog = stream(Path(folder), arguments.intervals, arguments.questions)
         counted = CountedDataset(catalog, DATASET, None)
         corpus = counted.corpus
+        rate = None if arguments.engine else counted.tokens_per_byte(None)
+        cells = [Cell(DATASET, *name.split("/"), MODEL) for name in arguments.methods]
+        if arguments.sweep:
+            print_sweep(catalog, cells, corpus, rate, arguments.held)
+            return
         print("| method | order | probes | prompt tokens | computed | of the first | of the least |")
         print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
-        for name in arguments.methods:
-            cell = Cell(DATASET, *name.split("/"), MODEL)
-            asked = prompts(catalog, cell, corpus, None if arguments.engine else counted.tokens_per_byte(None))
+        for cell, name in zip(cells, arguments.methods, strict=True):
+            asked = prompts(catalog, cell, corpus, rate)
             found = dict(rows(asked, corpus, arguments.held))
             present, *_, floor = found.values()
             if arguments.engine:
@@ -190,6 +239,23 @@ def main() -> None:
             for order, tokens in found.items():
                 shares = f"{tokens / present:.3f} | {tokens / floor:.3f}"
                 print(f"| `{name}` | {order} | {sent} | {tokens:,} | {shares} |", flush=True)
+
+
+def print_sweep(catalog: Catalog, cells: Sequence[Cell], corpus: BuiltDataset, rate: float | None, held: int) -> None:
+    """The table of a sweep."""
+    asked = [prompts(catalog, cell, corpus, rate) for cell in cells]
+    found = dict(sweep_rows(asked, corpus, held))
+    largest = found["the largest"]
+    if rate is None:
+        longest = max(prompt.length for prompt in asked[-1])
+        found |= sweep_engine_rows(catalog, cells, corpus, held, longest)
+    print("| cells | how | probes | prompt tokens | computed | of the largest |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    for how, tokens in found.items():
+        some = asked[-1:] if how.startswith("the largest") else asked
+        sent = f"{sum(map(len, some)):,} | {sum(prompt.length for prompts in some for prompt in prompts):,}"
+        names = ", ".join(f"`{cell.variant}`" for cell in (cells[-1:] if some is not asked else cells))
+        print(f"| `{cells[0].method}`: {names} | {how} | {sent} | {tokens:,} | {tokens / largest:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from upkeep.contract import Sampling
 from upkeep.errors import UpkeepError
 from upkeep.gateway.cells import Gateway
 from upkeep.gateway.record import Replies
+from upkeep.gateway.shared_connection import SharedConnections
 from upkeep.gateway.upstream import SOCKET
 from upkeep.gateway.watched import Patience
 from upkeep.serving.make_model import tiny_llama
@@ -28,7 +29,9 @@ def hung() -> UpkeepError:
     raise AssertionError("no engine hangs here")
 
 
-PATIENT = Patience(3600.0, hung)
+def patient() -> SharedConnections:
+    """Connections with an engine that does not hang."""
+    return SharedConnections(Patience(3600.0, hung))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ class Machine:
     @contextlib.contextmanager
     def open(self, parts: dict[str, str] = ENGINE, *, fresh: bool = False) -> Iterator[tuple[Gateway, str]]:
         replies = Replies(self.record, parts, "m")
-        gateway = Gateway("reader", replies, self.load, PATIENT, fresh=fresh)
+        gateway = Gateway("reader", replies, self.load, patient(), fresh=fresh)
         with gateway as folder:
             yield gateway, str(folder / SOCKET)
         replies.close()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from engine_models import chat, spec
-from gateway_machine import ENGINE, PATIENT, WARM, Machine, assert_disconnected, machine, model, nobody
+from gateway_machine import ENGINE, WARM, Machine, assert_disconnected, machine, model, nobody, patient
 from test_share import GARBAGE, answers, own_engine
 from upkeep.cell import wire
 from upkeep.cell.lockstep import Engine, EngineDied, Generate, Generated, Handle, lockstep
@@ -41,7 +41,7 @@ def test_a_model_answers_and_is_counted_through_it_as_without_it(
 def test_what_was_asked_is_answered_without_the_engine(machine: Machine, sampling: Sampling | None) -> None:
     before, _ = machine.ask(sampling=sampling)
     replies = Replies(machine.record, ENGINE, "m")
-    with Gateway("reader", replies, nobody, PATIENT) as folder:
+    with Gateway("reader", replies, nobody, patient()) as folder:
         assert answers(RemoteEngine(str(folder / SOCKET)), sampling=sampling) == before
 
 
@@ -63,7 +63,7 @@ def test_probabilities_of_a_given_text_are_those_of_the_engine_and_are_kept(mode
     with machine.open() as (gateway, path):
         found = scores(RemoteEngine(path))
         assert found == scores(own_engine(model)) and gateway.tally.asked == len(texts)
-    with Gateway("reader", Replies(machine.record, ENGINE, "m"), nobody, PATIENT) as folder:
+    with Gateway("reader", Replies(machine.record, ENGINE, "m"), nobody, patient()) as folder:
         assert scores(RemoteEngine(str(folder / SOCKET))) == found
 
 
@@ -165,7 +165,7 @@ def test_an_engine_that_dies_ends_the_container_and_what_it_said_before_is_kept(
 def test_an_engine_that_cannot_be_loaded_is_the_reason_that_is_told(machine: Machine) -> None:
     machine.ask(1)
     replies = Replies(machine.record, ENGINE, "m")
-    gateway = Gateway("reader", replies, nobody, PATIENT)
+    gateway = Gateway("reader", replies, nobody, patient())
     with gateway as folder, pytest.raises(EngineDied, match="no engine may be asked"):
         together(str(folder / SOCKET), 1, WARM, same_seed=True)
     assert gateway.failure is not None and "no engine may be asked" in str(gateway.failure)
@@ -220,7 +220,7 @@ def test_it_ends_though_an_engine_is_being_loaded(machine: Machine) -> None:
         raise UpkeepError("nobody waits")
 
     with (
-        Gateway("reader", Replies(machine.record, ENGINE, "m"), slow, PATIENT) as folder,
+        Gateway("reader", Replies(machine.record, ENGINE, "m"), slow, patient()) as folder,
         socket.socket(socket.AF_UNIX) as cell,
     ):
         cell.connect(str(folder / SOCKET))
@@ -275,7 +275,7 @@ def test_whatever_numbers_a_container_gives_no_reply_is_kept_for_another_request
             ask(wire.Step([], []))
     own = own_engine(model)
     replies = Replies(machine.record, ENGINE, "m")
-    with Gateway("reader", replies, machine.load, PATIENT) as folder:
+    with Gateway("reader", replies, machine.load, patient()) as folder:
         engine = RemoteEngine(str(folder / SOCKET))
         for text in texts:
             asked = [generated(one, text, warm) for one in (engine, own)]

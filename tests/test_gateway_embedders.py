@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from gateway_machine import ENGINE, PATIENT, assert_disconnected, nobody
+from gateway_machine import ENGINE, assert_disconnected, nobody, patient
 from upkeep.catalog import Catalog
 from upkeep.cell import wire
 from upkeep.cell.embedder import RemoteEmbedder
@@ -63,7 +63,7 @@ def embedding(minilm: SentenceEmbedder, folder: Path, *, fresh: bool = False) ->
 
     threading.Thread(target=work, daemon=True).start()
     replies = Replies(folder / "record", ENGINE, "minilm")
-    gateway = Gateway("embedder", replies, lambda given_up: Path(os.path.relpath(place)), PATIENT, fresh=fresh)
+    gateway = Gateway("embedder", replies, lambda given_up: Path(os.path.relpath(place)), patient(), fresh=fresh)
     with gateway as reached:
         yield gateway, str(reached / SOCKET)
     listener.shutdown(socket.SHUT_RDWR)
@@ -93,7 +93,7 @@ def test_a_text_is_embedded_once_for_ever(minilm: SentenceEmbedder, tmp_path: Pa
     with embedding(minilm, tmp_path) as (gateway, path):
         again = RemoteEmbedder(path, EMBEDDER).documents(TEXTS)
         assert np.array_equal(again[:3], first) and gateway.tally.asked == len(set(TEXTS)) - 3
-    with Gateway("embedder", Replies(tmp_path / "record", ENGINE, "minilm"), nobody, PATIENT) as folder:
+    with Gateway("embedder", Replies(tmp_path / "record", ENGINE, "minilm"), nobody, patient()) as folder:
         embedder = RemoteEmbedder(str(folder / SOCKET), EMBEDDER)
         assert np.array_equal(embedder.documents(TEXTS), again)
         with pytest.raises(EngineDied, match="no engine may be asked"):

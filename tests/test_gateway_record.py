@@ -12,7 +12,7 @@ import pytest
 from msgspec import Meta
 
 from engine_models import chat, spec
-from gateway_machine import ENGINE, PATIENT, WARM, Machine, machine, model, nobody
+from gateway_machine import ENGINE, WARM, Machine, machine, model, nobody, patient
 from upkeep.cell import wire
 from upkeep.cell.interface import Message
 from upkeep.cell.lockstep import Handle, Request, lockstep
@@ -105,7 +105,7 @@ def test_a_record_from_before_prompts_were_kept_answers_and_is_completed(
         with machine.open() as (_, path):
             keys = told(path)
     old = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}
-    with Gateway("reader", replies := Replies(machine.record, ENGINE, "m"), nobody, PATIENT) as folder:
+    with Gateway("reader", replies := Replies(machine.record, ENGINE, "m"), nobody, patient()) as folder:
         assert told(str(folder / SOCKET)) == keys
     replies.close()
     new = {key: value for _, key, value in Replies(machine.record, ENGINE, "m").entries()}

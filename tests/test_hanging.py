@@ -43,6 +43,7 @@ from upkeep.execution.supervise import run_cell
 from upkeep.execution.watch import Limits
 from upkeep.gateway.cells import Gateway
 from upkeep.gateway.record import Replies
+from upkeep.gateway.shared_connection import SharedConnections
 from upkeep.gateway.upstream import SOCKET
 from upkeep.gateway.watched import Patience
 from upkeep.integrity import verify_folder
@@ -118,7 +119,7 @@ def ask(process: subprocess.Popen[bytes], folder: Path, record: Path, patience_s
         return UpkeepError("the engine of 'fake' hung", where=record / "fake.log", kind="engine")
 
     replies = Replies(record, {"weights": "fake"}, "fake")
-    gateway = Gateway("reader", replies, lambda given_up: folder, Patience(patience_s, hung))
+    gateway = Gateway("reader", replies, lambda given_up: folder, SharedConnections(Patience(patience_s, hung)))
     with gateway as place, socket.socket(socket.AF_UNIX) as container:
         container.connect(str(place / SOCKET))
         wire.receive(container, wire.Ready)
@@ -155,8 +156,8 @@ def test_a_gateway_ends_though_its_engine_greets_nobody(tmp_path: Path) -> None:
     with started(ASLEEP) as (process, folder):
         process.send_signal(signal.SIGSTOP)
         replies = Replies(tmp_path, {"weights": "fake"}, "fake")
-        patience = Patience(3600.0, lambda: UpkeepError("nobody waits so long"))
-        gateway = Gateway("reader", replies, lambda given_up: folder, patience)
+        connections = SharedConnections(Patience(3600.0, lambda: UpkeepError("nobody waits so long")))
+        gateway = Gateway("reader", replies, lambda given_up: folder, connections)
         with gateway as place, socket.socket(socket.AF_UNIX) as container:
             container.connect(str(place / SOCKET))
             while not gateway.owed:

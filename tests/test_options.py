@@ -237,7 +237,7 @@ ASKED: list[tuple[list[Message], dict[str, Any]]] = [
 
 
 def test_options_pass_through_the_gateway_and_are_answered_from_the_record(tiny: Path, tmp_path: Path) -> None:
-    from gateway_machine import ENGINE, PATIENT, nobody
+    from gateway_machine import ENGINE, nobody, patient
     from test_share import serving
     from upkeep.cell.remote import RemoteEngine
     from upkeep.gateway.record import Replies
@@ -264,12 +264,12 @@ def test_options_pass_through_the_gateway_and_are_answered_from_the_record(tiny:
     with serving(started(tiny, card), tmp_path / "engine") as path:
         (tmp_path / "engine" / SOCKET).symlink_to((Path.cwd() / path).resolve())
         gateway = cells.Gateway(
-            "reader", Replies(tmp_path / "record", ENGINE, "m"), lambda _: tmp_path / "engine", PATIENT
+            "reader", Replies(tmp_path / "record", ENGINE, "m"), lambda _: tmp_path / "engine", patient()
         )
         with gateway as folder:
             assert untimed(told(str(folder / SOCKET))) == untimed(replies)
             assert gateway.tally.asked == len(ASKED)
-    with cells.Gateway("reader", Replies(tmp_path / "record", ENGINE, "m"), nobody, PATIENT) as folder:
+    with cells.Gateway("reader", Replies(tmp_path / "record", ENGINE, "m"), nobody, patient()) as folder:
         remote = RemoteEngine(str(folder / SOCKET))
         assert untimed([ask(remote, card, m, **o) for m, o in ASKED]) == untimed(replies)
 

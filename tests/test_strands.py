@@ -166,7 +166,7 @@ def test_a_stream_goes_on_while_the_slowest_answer_of_another_is_awaited(
 
 
 def in_strands(number: int) -> Any:
-    return lambda catalog, cell, corpus, trials: Order([0] * len(corpus.probes), False, 1.0, number)
+    return lambda catalog, cell, corpus, *_: Order([0] * len(corpus.probes), False, 1.0, number)
 
 
 @pytest.mark.parametrize("fault", ["none", "die"])

@@ -19,7 +19,7 @@ from upkeep.samples import cells as cells_of
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one job runs, one after the other."""
+    """What one job runs, on one engine."""
 
     name: str
     cells: tuple[Cell, ...]

@@ -73,6 +73,12 @@ def shown_of(card: MethodCard, variant: str) -> Shown | None:
     return Shown(*(chosen[named[kind]] if kind in named else 0 for kind in Shown._fields))
 
 
+def ranked_by(card: MethodCard, variant: str) -> str | None:
+    """The parameter of a variant that says how many documents of a question's own finding its prompts show."""
+    named = card.variants[variant].get(SHOWS, card.shows) or {}
+    return named.get("ranked")
+
+
 def _check_shown(path: Path, card: MethodCard, variant: str) -> None:
     chosen = card.variants[variant]
     named = {} if (said := chosen.get(SHOWS, card.shows)) is None else said

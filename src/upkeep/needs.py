@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from upkeep import identity
 from upkeep.catalog import Catalog
 from upkeep.contract import ModelSpec, Resources
-from upkeep.jobs import Job
+from upkeep.jobs import Cell, Job
+from upkeep.sweeps import sweeps
 
 
 def models_of(catalog: Catalog, job: Job) -> list[str]:
@@ -60,7 +61,9 @@ def needs_of(catalog: Catalog, jobs: Sequence[Job]) -> Needs:
     others = [_others(catalog, job) for job in jobs]
     beside = 0
     if spec is not None and not catalog.method(jobs[0].method).holds_model:
-        beside = max(catalog.method(job.method).resources.memory_gb for job in jobs)
+        beside = max(
+            sum(catalog.method(cell.method).resources.memory_gb for cell in some) for some in _abreast(catalog, jobs)
+        )
         beside += max(sum(one.memory_gb for one in of_job) for of_job in others)
     every = [*asked, *itertools.chain.from_iterable(others)]
     return Needs(
@@ -72,6 +75,12 @@ def needs_of(catalog: Catalog, jobs: Sequence[Job]) -> Needs:
         gpu_type=next((one.gpu_type for one in every if one.gpu_type), None),
         constraint=next((one.constraint for one in every if one.constraint), None),
     )
+
+
+def _abreast(catalog: Catalog, jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """Jobs that may be at work side by side."""
+    cells = [job for job in jobs if isinstance(job, Cell)]
+    return [*sweeps(catalog, cells), *((job,) for job in jobs if not isinstance(job, Cell))]
 
 
 def embedder_resources(catalog: Catalog, job: Job, embedder: str) -> Resources:

@@ -7,6 +7,7 @@ documents again, and asked for what is missing alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Manifest, Prediction
+from upkeep.contract import Prediction
 from upkeep.errors import UpkeepError
 from upkeep.execution import publish
 from upkeep.execution.collected import Collected
@@ -23,6 +24,7 @@ from upkeep.execution.job import Runtime, SupervisedJob
 from upkeep.execution.order import order
 from upkeep.execution.rounds import BuiltDataset, Task, stranded, tasks
 from upkeep.execution.share import SharedEngines
+from upkeep.execution.steps import Steps
 from upkeep.execution.trained_on import cutoff, members, members_of, require_apart, with_pairs
 from upkeep.execution.watch import Failed, Limits
 from upkeep.gateway.record import Asking
@@ -44,16 +46,23 @@ class CellJob(SupervisedJob):
     job: Cell
 
     def __init__(
-        self, catalog: Catalog, job: Cell, shared: SharedEngines | None = None, ask: Asking = "unknown"
+        self,
+        catalog: Catalog,
+        job: Cell,
+        shared: SharedEngines | None = None,
+        ask: Asking = "unknown",
+        sweep: Sequence[Cell] = (),
     ) -> None:
+        """Args: `sweep`: cells that can be asked side by side, this one among them (`upkeep.sweeps`)."""
         catalog.check(job)
         super().__init__(catalog, job, shared, ask)
+        self.sweep, self.beside = sweep, False
 
     @property
     def traces(self) -> list[Path]:
         return [self.work / "predictions.jsonl"]
 
-    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
+    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Steps:
         self.corpus, self.cutoff = with_pairs(self.catalog, self.job, self._asked())
         self.members: list[str] = []
         if taught := [(one, members(self.catalog, one)) for one in self.catalog.trainings_of(self.job)]:
@@ -64,7 +73,7 @@ class CellJob(SupervisedJob):
         self._require_probes()
         if taught:
             self.members = members_of(self.catalog, self.job, self.corpus)
-        return super()._produce(force, runtime, limits, retries)
+        return (yield from super()._produce(force, runtime, limits, retries))
 
     def _asked(self) -> BuiltDataset:
         """The dataset with the probes that this cell is asked."""
@@ -88,7 +97,7 @@ class CellJob(SupervisedJob):
                 remedy="take a larger sample, or another probe",
             )
 
-    def _made(self, retries: int) -> Manifest:
+    def _made(self, retries: int) -> Steps:
         corpus, trials = self.corpus, self.description.trials
         answers, gold = corpus.answers(trials), corpus.gold(sees_of(self.card, self.job.variant))
         path = self.work / "predictions.jsonl"
@@ -101,7 +110,8 @@ class CellJob(SupervisedJob):
                         mine = _Mine(results.done, portions, portion, trials)
                         again = self._again(portions, portion)
                         feed = partial(tasks, corpus, rounds, trials, mine, gold, again)
-                        self._complete(results, mine, feed, retries)
+                        for number in self._complete(results, mine, feed, retries):
+                            yield portion, number
         measured = self._compared(path) if self.ask == "everything" else {}
         if (passes := len({number for _, number in portions})) > 1:
             measured["passes"] = float(passes)
@@ -115,11 +125,13 @@ class CellJob(SupervisedJob):
         """Of each probe, what it is asked with: the member of a set of models, and the pass; and the strands."""
         numbers, strands = [0] * len(self.corpus.probes), 1
         if self.ask != "nothing":
-            found = order(self.catalog, self.job, self.corpus, self.description.trials)
-            strands = found.strands
             # One pass where an engine has little to do, for a cell that was published is on record; and where nothing
             # on record counts, so that every pass would ask anew what arriving documents ask.
-            if self.ask == "unknown" and not (self.target / "manifest.json").exists():
+            new = self.ask == "unknown" and not (self.target / "manifest.json").exists()
+            sweep = self.sweep if new else ()
+            found = order(self.catalog, self.job, self.corpus, self.description.trials, sweep)
+            strands, self.beside = found.strands, found.sweep
+            if new:
                 numbers = [*found.numbers]
         return list(zip(self.members or [""] * len(numbers), numbers, strict=True)), strands
 
@@ -144,8 +156,9 @@ class CellJob(SupervisedJob):
         done: Sequence[int],
         feed: Callable[[], list[Iterator[Task]]],
         retries: int,
-    ) -> None:
-        """Make attempts until every record is there.
+    ) -> Iterator[int]:
+        """Make attempts until every record is there. Gives the number of each round before it is sent, where other
+        cells are asked side by side with this one.
 
         Args:
             done: of each record, whether it is there or not wanted now.
@@ -153,10 +166,16 @@ class CellJob(SupervisedJob):
         for attempt in range(retries + 1):
             if all(done):
                 return
-            before = collected.count
+            before, self.waited = collected.count, 0.0
             try:
                 with self._started(collected) as watch:
-                    watch.feed(feed())
+                    for number in watch.feed(feed()):
+                        if self.beside:
+                            self.report.end("starting", "waits for those that are asked side by side with it")
+                            begun = time.monotonic()
+                            yield number
+                            self.waited += time.monotonic() - begun
+                            self.deadline += time.monotonic() - begun
             except Failed as failed:
                 lost = any(way.lost for way in self.ways.values())
                 refused = any(way.refused for way in self.ways.values())

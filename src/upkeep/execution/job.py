@@ -29,6 +29,7 @@ from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.share import SharedEngines, Wanted, adapters_in, inputs_of, with_its_set
 from upkeep.execution.status import Reporter
+from upkeep.execution.steps import Steps
 from upkeep.execution.watch import Failed, Limits, Watch
 from upkeep.execution.way import ToEndpoint, ToEngine, Way
 from upkeep.file_locks import locked
@@ -90,19 +91,21 @@ class SupervisedJob(ABC):
         self.ways: dict[Role, Way] = {}
         self.asked: list[tuple[str, Role, Way]] = []
         """All ways so far, with the member of a set that the model was."""
-        self.gpus = 0
+        self.gpus, self.waited = 0, 0.0
         self.name = str(job)
         self.card = catalog.method(job.method)
         self.resources = resources(catalog, job.method, job.model)
         self.target = folder_of(catalog, job)
         self.work = self.layout.work(self.kind, job)
 
-    def run(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Manifest:
-        with locked(self.work, patience_s()), stoppable():
+    def steps(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Steps:
+        """Run it, step by step."""
+        # Who has several jobs is stoppable already.
+        with locked(self.work, patience_s()), stoppable() if self.shared is None else contextlib.nullcontext():
             self.report = Reporter(self.layout.status(self.kind, self.job), str(self.job))
             try:
                 with storing(self.work):
-                    manifest = self._reuse_or_produce(force, runtime, limits, retries)
+                    manifest = yield from self._reuse_or_produce(force, runtime, limits, retries)
             except UpkeepError as error:
                 self.report.end("failed", str(error), error.kind)
                 raise
@@ -118,14 +121,14 @@ class SupervisedJob(ABC):
             self.work.rmdir()
         return manifest
 
-    def _reuse_or_produce(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Manifest:
+    def _reuse_or_produce(self, force: bool, runtime: Runtime | None, limits: Limits, retries: int) -> Steps:
         self._check_inputs()
         if not force and (published := self._published()) is not None:
             self._touch(published)
             records = published.probes * published.trials
             self.report.say("reused", records, records, "complete already")
             return published
-        manifest = self._produce(force, runtime or detect(self.catalog), limits, retries)
+        manifest = yield from self._produce(force, runtime or detect(self.catalog), limits, retries)
         self.report.end("done")
         return manifest
 
@@ -172,7 +175,7 @@ class SupervisedJob(ABC):
 
     # ------------------------------------------------------------ attempts
 
-    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Manifest:
+    def _produce(self, force: bool, runtime: Runtime, limits: Limits, retries: int) -> Steps:
         if self.card.holds_model:
             if self.ask == "nothing":  # what its own container computes is not recorded
                 raise NotRecorded(self.job.model, self.job)
@@ -186,10 +189,10 @@ class SupervisedJob(ABC):
         self.report.end("starting", f"preparing the image of {self.job.method}")
         self.prepared = runtime.prepare(self.job.method, self.catalog.below(self.job.method, self.job.model))
         self.deadline = time.monotonic() + MINUTE_S * self.resources.minutes
-        return self._made(retries)
+        return (yield from self._made(retries))
 
     @abstractmethod
-    def _made(self, retries: int) -> Manifest:
+    def _made(self, retries: int) -> Steps:
         """Make attempts until all is there, and publish it."""
 
     def _way(self, role: Role, model: str, shared: SharedEngines, member: str) -> Way:
@@ -305,7 +308,7 @@ class SupervisedJob(ABC):
         finally:
             done = collected.count if collected is not None else 0
             last = msgspec.structs.replace(
-                self.state.attempts[-1], end=now(), outcome=outcome, reason=reason, lines=done
+                self.state.attempts[-1], end=now(), outcome=outcome, reason=reason, lines=done, waited=self.waited
             )
             self._record(last, new=False)
 

@@ -1,4 +1,5 @@
-"""In how many passes a cell is asked and which questions in which, and how many of its streams side by side.
+"""In how many passes a cell is asked and which questions in which, how many of its streams side by side, and whether
+the cells of a sweep are.
 
 All questions of an interval share what had arrived, so they are asked together, interval after interval: one pass. What
 a question finds by itself stands in the prompt of the same question one interval before, and in no other. So a group of
@@ -6,6 +7,10 @@ questions is asked through all intervals, as many as the engine keeps the prompt
 of its own, with a new container that is fed all documents as they arrive. Whether that takes less time follows from
 what the method's card says of its prompts (`shows`) and from the model's card. It changes no answer of an engine whose
 answers depend on their prompts alone, and is no part of a cell's identity.
+
+Cells of a sweep (`upkeep.sweeps`) find the same documents in the same order, and show more or fewer of them. So they
+are asked side by side, round by round, those with fewer documents first: each goes on from what the one before has had
+computed.
 
 On a GPU each step reads the weights, for one answer or for a hundred; so a round that waits for its slowest answers
 wastes most of what it takes. Then the streams are dealt to several strands (`rounds.stranded`), as many as it pays to
@@ -17,13 +22,25 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from msgspec import structs
+
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, ModelSpec
-from upkeep.execution.roofline import Assumptions, Figures, Work, at_once, figures, gpu_of, read_assumptions, work_s
+from upkeep.execution.roofline import (
+    Assumptions,
+    Figures,
+    Work,
+    at_once,
+    figures,
+    gpu_of,
+    read_assumptions,
+    summed,
+    work_s,
+)
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import engine_settings
 from upkeep.jobs import Cell
@@ -51,6 +68,8 @@ class Order:
     """Records that an engine works on at a time, on average."""
     strands: int = 1
     """Streams, or packs of them, that are asked side by side."""
+    sweep: bool = False
+    """Whether the cells of its sweep are asked side by side with it, in the same passes."""
 
     @property
     def passes(self) -> int:
@@ -148,32 +167,76 @@ def kept(ranked: int, arrived: int, more: int) -> float:
     return total
 
 
-def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> Order:
-    """That which takes a cell's engine least time; of such as take about the same the simplest."""
+def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int, sweep: Sequence[Cell] = ()) -> Order:
+    """That which takes a cell's engine least time; of such as take about the same the simplest.
+
+    Args:
+        sweep: cells that can be asked side by side, this one among them (`upkeep.sweeps`); the answer for each of them
+            is the same where they are to be.
+    """
+    simple = Order([0] * len(corpus.probes), held=False, together=_asked(catalog, cell, corpus, trials))
+    if (engine := _engine(catalog, cell, corpus, trials)) is None:
+        return simple
+    if len(sweep) > 1 and (found := _side_by_side(catalog, sweep, corpus, trials)) is not None:
+        return Order(_numbers(corpus, found), held=True, together=found.together, sweep=True)
+    found = _best(engine.choices(engine.most))
+    return Order(_numbers(corpus, found), found.held, found.together, found.strands)
+
+
+def _numbers(corpus: BuiltDataset, found: _Choice) -> Sequence[int]:
+    return in_groups(corpus, found.group) if found.group else [0] * len(corpus.probes)
+
+
+def _best(choices: Iterable[_Choice]) -> _Choice:
+    every = [*choices]
+    quickest = min(choice.seconds for choice in every)
+    return next(choice for choice in every if WORTH * choice.seconds <= quickest)
+
+
+def _side_by_side(catalog: Catalog, sweep: Sequence[Cell], corpus: BuiltDataset, trials: int) -> _Choice | None:
+    """The order of all cells of a sweep together, the last of which shows most; None where they take less time one
+    after the other."""
+    found = [_engine(catalog, cell, corpus, trials) for cell in sweep]
+    engines = [engine for engine in found if engine is not None]
+    if len(engines) < len(found):
+        return None
+    apart = sum(_best(engine.choices(engine.most)).seconds for engine in engines)
+    # What the others' prompts begin with is computed once, for whichever asks first.
+    works = [engine.prompts.work(held=True) for engine in engines[:-1]]
+    rest, asked = REST_TOKENS * len(corpus.probes), len(corpus.probes) * trials
+    more = [structs.replace(work, computed=rest, attended=rest * work.prompt / asked) for work in works]
+    largest = replace(engines[-1], more=tuple(more))
+    choices = [choice for choice in largest.choices(1) if choice.held]
+    best = min(choices, key=lambda choice: choice.seconds, default=None)
+    return best if best is not None and best.seconds <= WORTH * apart else None
+
+
+def _asked(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> float:
+    """Records of a round, on average."""
+    steps = answering(corpus, min_streams=catalog.method(cell.method).streams)
+    return len(corpus.probes) * trials / max(1, len(steps))
+
+
+def _engine(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> _Engine | None:
+    """What is asked of a cell's engine; None where no order takes less time than another, or nobody knows."""
     card, spec = catalog.method(cell.method), catalog.spec(cell.model) if cell.model != "none" else None
-    steps = answering(corpus, min_streams=card.streams)
-    asked = len(corpus.probes) * trials / max(1, len(steps))
-    simple, shown = Order([0] * len(corpus.probes), held=False, together=asked), shown_of(card, cell.variant)
     # What an engine of the method's own is asked is on no record: a further pass would have it all asked again.
     if spec is None or card.holds_model or catalog.engine(cell.model) is None or not corpus.probes:
-        return simple
+        return None
     # A CPU takes as long for each answer of a step, and the transformers engine keeps one prompt.
     many = spec.gpus > 0 and spec.engine != "transformers" and not card.one_at_a_time
+    shown = shown_of(card, cell.variant)
     if not many and not (shown and shown.ranked):
-        return simple
+        return None
     settings, a = engine_settings(catalog, cell, cell.model), read_assumptions(catalog)
     known, _ = figures(spec, catalog.model_card(cell.model), gpu_of(spec, a), a, settings.threads)
     if known is None or not settings.prefix_cache:
-        return simple
+        return None
     prompts = _Prompts(corpus, shown, _tokens(corpus), reply_tokens(spec, a), trials, spec.context_length)
+    steps = answering(corpus, min_streams=card.streams)
     abreast = max(len({corpus.probes[place].stream for place in step.probes}) for step in steps)
-    engine = _Engine(spec, known, settings, a, prompts, asked, abreast, prompts.longest(prompts.shared))
-    choices = [*engine.choices(engine.most if many else 1)]
-    quickest = min(choice.seconds for choice in choices)
-    found = next(choice for choice in choices if WORTH * choice.seconds <= quickest)
-    if not found.group:
-        return Order(simple.numbers, found.held, found.together, found.strands)
-    return Order(in_groups(corpus, found.group), found.held, found.together, found.strands)
+    asked, shared = _asked(catalog, cell, corpus, trials), prompts.longest(prompts.shared)
+    return _Engine(spec, known, settings, a, prompts, asked, abreast, shared, many)
 
 
 class _Choice(NamedTuple):
@@ -195,6 +258,8 @@ class _Engine:
         asked: records of a round, on average.
         abreast: streams of a round, at most.
         shared: tokens that all prompts of an interval begin with, at most.
+        many: whether streams may be asked side by side.
+        more: what other cells of its sweep ask besides.
     """
 
     spec: ModelSpec
@@ -205,15 +270,17 @@ class _Engine:
     asked: float
     abreast: int
     shared: float
+    many: bool
+    more: tuple[Work, ...] = ()
 
     @property
     def most(self) -> int:
         """Strands that there can be."""
-        return max(1, len(self.prompts.corpus.intervals) // self.abreast)
+        return max(1, len(self.prompts.corpus.intervals) // self.abreast) if self.many else 1
 
     def choices(self, strands: int) -> Iterator[_Choice]:
         """Orders, the simple ones first; with so many strands at most, none of which is there in vain."""
-        works = {held: self.prompts.work(held=held) for held in (False, True)}
+        works = {held: summed([self.prompts.work(held=held), *self.more]) for held in (False, True)}
         questions = {(probe.stream, probe.question_id) for probe in self.prompts.corpus.probes}
         most, holds = max(Counter(stream for stream, _ in questions).values()), self._held
         groups = {1: holds // self.abreast}
@@ -228,7 +295,9 @@ class _Engine:
             if 0 < group < most:
                 passes = math.ceil(most / group)
                 together = self._together(self.asked / passes, number)
-                seconds = self._seconds(works[True], number, together) + self.assumed.pass_s * (passes - 1)
+                seconds = self._seconds(works[True], number, together) + self.assumed.pass_s * (passes - 1) * (
+                    1 + len(self.more)
+                )
                 yield _Choice(seconds, number, together, True, group)
 
     @property
@@ -239,7 +308,9 @@ class _Engine:
             return 0  # what a question finds by itself stands nowhere
         if self.spec.engine == "transformers":
             return 1
-        return int(FILLED * self.known.room / (self.known.kv * (prompts.reply + prompts.longest(prompts.length))))
+        own = prompts.reply + REST_TOKENS
+        question = prompts.longest(prompts.length) - REST_TOKENS + own * (1 + len(self.more))
+        return int(FILLED * self.known.room / (self.known.kv * question))
 
     def _room(self, strands: int) -> float:
         """Bytes beside what all prompts of a round begin with."""

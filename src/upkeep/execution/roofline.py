@@ -13,6 +13,7 @@ the whole context. On CPUs all of it is taken for arithmetic.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -87,6 +88,12 @@ class Work(Record, frozen=True, kw_only=True):
     """Pairs of a computed prompt token and a token that it attends to."""
     read: float = 0.0
     """Context tokens whose keys and values are read, summed over the generated tokens."""
+
+
+def summed(works: Iterable[Work]) -> Work:
+    """All of some work."""
+    every = [*works]
+    return Work(**{name: sum(getattr(work, name) for work in every) for name in Work.__struct_fields__})
 
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

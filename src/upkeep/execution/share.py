@@ -1,4 +1,4 @@
-"""An engine in a container of its own, which the cells of a batch use one after the other.
+"""An engine in a container of its own, which the cells of a batch use one after the other, those of a sweep in turns.
 
 Loading a large model takes longer than many a cell; so it is loaded once, when there is first something to ask it. Only
 the gateway reaches it (`upkeep.gateway.cells`), through a Unix socket in a folder of the host's.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from upkeep.execution.handle import Handle
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.watch import Limits
 from upkeep.gateway.record import Replies
+from upkeep.gateway.shared_connection import SharedConnections, held
 from upkeep.gateway.upstream import SOCKET
 from upkeep.gateway.watched import Patience
 from upkeep.machine.scratch import Scratch, place_for_socket
@@ -156,7 +158,7 @@ class SharedEngine:
         """
         self.name, self.log = name, log
         self._runtime, self._limits = runtime, limits
-        self.patience = Patience(limits.engine_s, self._hung)
+        self.connections = SharedConnections(Patience(limits.engine_s, self._hung))
         self._wanted: Wanted | None = None
         self._handle: Handle | None = None
         self.prepared: Prepared | None = None
@@ -165,6 +167,7 @@ class SharedEngine:
         self._scratch = self._made.path
         self._scratch.chmod(0o755)
         self._starts = 0
+        self._lock = threading.Lock()
         self._replies: Replies | None = None
 
     def __enter__(self) -> SharedEngine:
@@ -194,11 +197,12 @@ class SharedEngine:
         Raises:
             UpkeepError: it does not start, with the end of what it printed; or nobody waits any more.
         """
-        if self._wanted is None or not self._wanted.same_engine(wanted) or self._ended():
-            self._stop()
-            self._start(wanted)
-        self._await(wanted, given_up)
-        return (self._output / wanted.place).parent
+        with held(self._lock, given_up):  # cells that are asked side by side may want it at the same time
+            if self._wanted is None or not self._wanted.same_engine(wanted) or self._ended():
+                self._stop()
+                self._start(wanted)
+            self._await(wanted, given_up)
+            return (self._output / wanted.place).parent
 
     def release(self) -> None:
         """End the engine, which nobody asks for some time: what it holds of the machine is free then."""

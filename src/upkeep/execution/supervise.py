@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from upkeep.catalog import Catalog
@@ -9,6 +10,7 @@ from upkeep.contract import Manifest
 from upkeep.execution.cell_job import CellJob
 from upkeep.execution.job import RETRIES, Runtime, SupervisedJob
 from upkeep.execution.share import SharedEngines
+from upkeep.execution.steps import Steps, to_end
 from upkeep.execution.training_job import TrainingJob
 from upkeep.execution.watch import Limits
 from upkeep.gateway.record import Asking
@@ -41,10 +43,31 @@ def run_cell(
         UpkeepError: an input is missing or wrong (nothing is started), the container's output was refused, or it
             ended before every probe was answered. Nothing is published then.
     """
-    ask = ask or ("everything" if catalog.config.fresh else "unknown")
-    return _supervised(catalog, cell, shared, ask).run(
-        force or ask == "everything", runtime, limits or Limits(), retries
+    return to_end(
+        steps_of(catalog, cell, force, runtime=runtime, limits=limits, retries=retries, shared=shared, ask=ask)
     )
+
+
+def steps_of(
+    catalog: Catalog,
+    job: Job,
+    force: bool = False,
+    *,
+    runtime: Runtime | None = None,
+    limits: Limits | None = None,
+    retries: int = RETRIES,
+    shared: SharedEngines | None = None,
+    ask: Asking | None = None,
+    sweep: Sequence[Cell] = (),
+) -> Steps:
+    """The steps of `run_cell`, which raise what it raises.
+
+    Args:
+        sweep: cells that can be asked side by side, this one among them (`upkeep.sweeps`).
+    """
+    ask = ask or ("everything" if catalog.config.fresh else "unknown")
+    supervised = _supervised(catalog, job, shared, ask, sweep)
+    return (yield from supervised.steps(force or ask == "everything", runtime, limits or Limits(), retries))
 
 
 def traces(catalog: Catalog, job: Job) -> list[Path]:
@@ -54,6 +77,12 @@ def traces(catalog: Catalog, job: Job) -> list[Path]:
 
 
 def _supervised(
-    catalog: Catalog, job: Job, shared: SharedEngines | None = None, ask: Asking = "unknown"
+    catalog: Catalog,
+    job: Job,
+    shared: SharedEngines | None = None,
+    ask: Asking = "unknown",
+    sweep: Sequence[Cell] = (),
 ) -> SupervisedJob:
-    return CellJob(catalog, job, shared, ask) if isinstance(job, Cell) else TrainingJob(catalog, job, shared, ask)
+    if isinstance(job, Cell):
+        return CellJob(catalog, job, shared, ask, sweep)
+    return TrainingJob(catalog, job, shared, ask)

@@ -13,11 +13,12 @@ from pathlib import Path
 import msgspec
 
 from upkeep.catalog import Catalog
-from upkeep.contract import Course, Manifest, Record
+from upkeep.contract import Course, Record
 from upkeep.errors import UpkeepError
 from upkeep.execution import publish, reports
 from upkeep.execution.job import DOCUMENTS, PAIRS, SupervisedJob
 from upkeep.execution.share import SharedEngines
+from upkeep.execution.steps import Steps
 from upkeep.execution.trained_on import Member, members
 from upkeep.execution.watch import Failed, kind_of_status
 from upkeep.files import remove, write_atomically
@@ -52,7 +53,8 @@ class TrainingJob(SupervisedJob):
     def _check_own_inputs(self) -> None:
         self.members = members(self.catalog, self.job)
 
-    def _made(self, retries: int) -> Manifest:
+    def _made(self, retries: int) -> Steps:
+        yield from ()  # all of it is one step
         with self._engines() as shared, self._models(shared):
             for member in self.members:
                 if not (self.made / (member.name or "model")).is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import select
 import signal
@@ -193,8 +194,8 @@ class Watch:
         self.remark: str | None = None
         os.set_blocking(handle.stdin.fileno(), False)
 
-    def feed(self, strands: Sequence[Iterator[Task]]) -> None:
-        """Send each strand's rounds, one when that before it is on disk, then wait for the end.
+    def feed(self, strands: Sequence[Iterator[Task]]) -> Iterator[int]:
+        """Send each strand's rounds, one when that before it is on disk and its number given; then wait for the end.
 
         Raises:
             Failed: the container ended or stood still before all was there.
@@ -203,6 +204,7 @@ class Watch:
         collected = self._collected
         assert collected is not None
         waiting = deque((strand, list[int]()) for strand in strands)  # and which of its records are not there yet
+        numbers = itertools.count()
         while waiting:
             for _ in range(len(waiting)):
                 strand, keys = waiting.popleft()
@@ -211,6 +213,8 @@ class Watch:
                 if keys or self._unsent:
                     waiting.append((strand, keys))
                 elif (task := next(strand, None)) is not None:
+                    yield next(numbers)
+                    self._progress = time.monotonic()
                     collected.ask(task.keys)
                     self._unsent = memoryview(msgspec.json.encode(task.round) + b"\n")
                     # One without probes is done when it is sent. The other strands come first.

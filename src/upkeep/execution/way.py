@@ -114,7 +114,7 @@ class ToEngine:
 
     @property
     def lost(self) -> bool:
-        return self.engine.lost
+        return self.engine.lost or (self.gateway is not None and self.gateway.lost)
 
     @property
     def refused(self) -> bool:
@@ -136,7 +136,9 @@ class ToEngine:
         replies = self.engine.replies(Layout(self.catalog.results).record, self.parts, self.model)
         left = self.engine.release if self.release else None
         fresh = self.ask == "everything"
-        self.gateway = gateway = Gateway(self.role, replies, self._load, self.engine.patience, fresh=fresh, left=left)
+        self.gateway = gateway = Gateway(
+            self.role, replies, self._load, self.engine.connections, fresh=fresh, left=left
+        )
         self.tally = gateway.tally
         if replies.ready() is None or fresh:
             self._load()  # it takes long, and is no part of what the container is waited for

@@ -16,8 +16,8 @@ from upkeep.contract import Role
 from upkeep.errors import UpkeepError
 from upkeep.gateway.record import Replies
 from upkeep.gateway.sessions import EmbedderSession, ModelSession, Session
+from upkeep.gateway.shared_connection import SharedConnections
 from upkeep.gateway.upstream import SOCKET, Load, Tally, Upstream
-from upkeep.gateway.watched import Patience
 from upkeep.machine.scratch import folder_for_socket
 
 
@@ -28,7 +28,7 @@ class Gateway:
         role: what the engine is to the container.
         replies: of the engine.
         load: gives the folder of the engine itself.
-        patience: with the engine.
+        connections: with the engine, which others may share.
         fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
         left: called when the container has closed a connection.
     """
@@ -38,14 +38,14 @@ class Gateway:
         role: Role,
         replies: Replies,
         load: Load,
-        patience: Patience,
+        connections: SharedConnections,
         *,
         fresh: bool = False,
         left: Callable[[], None] | None = None,
     ) -> None:
         self._left = left
         self._session: type[Session] = EmbedderSession if role == "embedder" else ModelSession
-        self._upstream = Upstream(replies, load, patience, fresh=fresh)
+        self._upstream = Upstream(replies, load, connections, fresh=fresh)
         self._made = contextlib.ExitStack()
         self._connection: socket.socket | None = None
 
@@ -53,6 +53,11 @@ class Gateway:
     def failure(self) -> UpkeepError | None:
         """Why the engine could not be asked."""
         return self._upstream.failure
+
+    @property
+    def lost(self) -> bool:
+        """Whether its connection to the engine ended before the container had done with it."""
+        return self._upstream.lost
 
     @property
     def owed(self) -> bool:
@@ -74,13 +79,14 @@ class Gateway:
         self._thread.start()
         return folder
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._upstream.ended = True
         for one in (self._listener, self._connection):
             if one is not None:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
-        self._upstream.end()
+        # Whoever is interrupted waits for no step that others have the engine do: they are interrupted, too.
+        self._upstream.end(with_all=kind is not None and not issubclass(kind, Exception))
         self._thread.join()
         self._listener.close()
         self._made.close()

@@ -19,6 +19,7 @@ import os
 import platform
 import secrets
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ def key_of(kind: str, *content: bytes) -> bytes:
 
 
 class Replies:
-    """The replies of one engine. For one thread of one process.
+    """The replies of one engine. For one process.
 
     Args:
         record: folder of all engines' replies.
@@ -104,6 +105,7 @@ class Replies:
         self._rows = np.empty(0, _ROW)
         self._high = self._rows["high"]
         self._writer: _Writer | None = None
+        self._lock = threading.RLock()
         self.refresh()
 
     # ------------------------------------------------------------ the engine
@@ -124,6 +126,10 @@ class Replies:
 
     def get(self, key: bytes) -> bytes | None:
         """The value kept for a key; None where there is none that is whole."""
+        with self._lock:
+            return self._get(key)
+
+    def _get(self, key: bytes) -> bytes | None:
         if self._writer is not None and (value := self._writer.get(key)) is not None:
             return value
         high, low = _HALVES.unpack_from(key)
@@ -145,9 +151,10 @@ class Replies:
         Raises:
             UpkeepError: there is no room for it; the log ends with the entry before.
         """
-        if self._writer is None:
-            self._writer = _Writer(self.folder, self._salt)
-        self._writer.append(key, value, time.time_ns() if stamp is None else stamp, durable)
+        with self._lock:
+            if self._writer is None:
+                self._writer = _Writer(self.folder, self._salt)
+            self._writer.append(key, value, time.time_ns() if stamp is None else stamp, durable)
 
     def close(self) -> None:
         """Bring everything to disk and let go of the files."""
@@ -161,6 +168,10 @@ class Replies:
 
     def refresh(self) -> None:
         """Take in what others have added."""
+        with self._lock:
+            self._refresh()
+
+    def _refresh(self) -> None:
         own = self._writer.path if self._writer is not None else None
         logs = sorted(path for path in self.folder.glob("*.log") if path != own)
         sizes = {path: path.stat().st_size for path in logs}

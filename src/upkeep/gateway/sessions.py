@@ -10,22 +10,22 @@ Containers are hostile: what they send is bounded and typed, and whoever breaks 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from upkeep.cell import wire
 from upkeep.cell.lockstep import EngineDied
-from upkeep.cell.remote import Connection
 from upkeep.errors import UpkeepError, kind_of
 from upkeep.gateway.prompts import prompt_key, reply_key
 from upkeep.gateway.questions import Chat, CountTokens, Decode, Held, ScoredChat, ScoredText
 from upkeep.gateway.record import NotRecorded, key_of
+from upkeep.gateway.shared_connection import Share
 from upkeep.gateway.upstream import Upstream
 
 MAX_HELD_BYTES = 2 * 2**30
@@ -45,6 +45,8 @@ class _Prompt:
     """As it was asked; None once the engine holds it and a reply was wanted."""
     size: int
     """Bytes that are held here."""
+    length: int
+    """In tokens."""
     sent: int | None = None
     """The engine's key of it; None where the engine does not hold it."""
 
@@ -57,7 +59,7 @@ class Session(ABC):
 
     def __init__(self, upstream: Upstream, connection: socket.socket) -> None:
         self._upstream, self._connection, self._tally = upstream, connection, upstream.tally
-        self._engine: Connection | None = None
+        self._engine: Share | None = None
         self._kept = 0
 
     @abstractmethod
@@ -108,7 +110,7 @@ class Session(ABC):
         found = self._upstream.ready()
         return found if found is not None else msgspec.to_builtins(self._ask_engine().ready)
 
-    def _ask_engine(self) -> Connection:
+    def _ask_engine(self) -> Share:
         if self._engine is None:
             self._engine = self._upstream.connect()
         return self._engine
@@ -126,8 +128,8 @@ class Session(ABC):
 
 
 class ModelSession(Session):
-    """With a language model. To the engine, prompts and requests have numbers of the gateway's own: whatever numbers a
-    container gives twice, no reply is taken for another request's."""
+    """With a language model. To the engine, prompts and requests have numbers of the connection's own: whatever numbers
+    a container gives twice, no reply is taken for another request's."""
 
     questions: Any = Held | CountTokens | Decode | wire.Step
 
@@ -137,13 +139,18 @@ class ModelSession(Session):
         self._held_bytes = 0
         self._waiting: dict[bytes, list[int]] = {}
         """Numbers of the requests that wait for a reply, by what it will be kept by."""
-        self._numbers = itertools.count()
         self._sent: dict[int, bytes] = {}
         """What the replies that the engine owes will be kept by, by the gateway's numbers."""
         self._next: list[wire.Generate | wire.Score] = []
         """Requests for the engine's next step."""
         self._forget: list[int] = []
         self._keeper = upstream.keeper()
+
+    def close(self) -> None:
+        if self._engine is not None:
+            held = [prompt.sent for prompt in self._prompts.values() if prompt.sent is not None]
+            keep = {number: partial(self._upstream.keep_finished, key) for number, key in self._sent.items()}
+            self._engine.close([*held, *self._forget], keep)
 
     def _answer(self, question: Any) -> bytes:
         match question:
@@ -165,10 +172,11 @@ class ModelSession(Session):
             raise wire.Breach(f"more than {wire.MAX_HELD:,} prompts, or {MAX_HELD_BYTES:,} bytes, are held")
         key = prompt_key(question.kind, *contents)
         value = self._upstream.known(key)
-        prompt = _Prompt(key, question, size)
+        prompt = _Prompt(key, question, size, 0)
         if value is None:
             value = self._send(prompt)
             self._upstream.keep(key, value)
+        prompt.length = _length(question, value)
         self._drop(question.key)
         self._prompts[question.key] = prompt
         self._held_bytes += prompt.size
@@ -194,7 +202,7 @@ class ModelSession(Session):
                 asked = prompt.question
                 self._keeper.miss(str(why.where), prompt.content, asked.kind, asked.contents, wanted)
             raise
-        number = next(self._numbers)
+        number = next(engine.numbers)
         question: Any = msgspec.structs.replace(prompt.question, key=number)
         value = bytes(engine.ask(question, msgspec.Raw))
         prompt.sent = number
@@ -227,9 +235,12 @@ class ModelSession(Session):
             if prompt.sent is None:
                 self._send(prompt, key)
             assert prompt.sent is not None
+            room = request.sampling.max_tokens if isinstance(request, wire.Generate) else len(request.continuation)
+            if prompt.length + room > self._ask_engine().ready.context_length:  # others may share the connection
+                raise wire.Breach("the prompt and its answer do not fit into the model's context")
             self._held_bytes -= prompt.size
             prompt.question, prompt.size = None, 0
-            number = next(self._numbers)
+            number = next(self._ask_engine().numbers)
             self._sent[number] = key
             self._next.append(msgspec.structs.replace(request, number=number, prompt=prompt.sent))
         return None
@@ -240,11 +251,10 @@ class ModelSession(Session):
         self._next.clear()
         self._forget.clear()
         finished = []
-        for done in self._ask_engine().ask(wire.Step(requests, forget), list[wire.Finished]):
+        for done in self._ask_engine().step(requests, forget, self._sent.keys()):
             key = self._sent.pop(done.number)
             self._tally.asked += 1
-            if done.error is None:
-                self._upstream.keep(key, msgspec.msgpack.encode(msgspec.structs.replace(done, number=0)))
+            self._upstream.keep_finished(key, done)
             finished += [_answered(done, number, key) for number in self._waiting.pop(key)]
         return finished
 
@@ -268,6 +278,13 @@ class EmbedderSession(Session):
         self._tally.asked += len(new)
         self._tally.recorded += len(keys) - len(new)
         return msgspec.msgpack.encode([known[key] for key in keys])
+
+
+def _length(question: Held, value: bytes) -> int:
+    """Tokens of a prompt, by what the engine said when it took it."""
+    if isinstance(question, Chat):
+        return msgspec.msgpack.decode(value, type=int)
+    return msgspec.msgpack.decode(value, type=wire.Scorable).length
 
 
 def _answered(done: wire.Finished, number: int, key: bytes) -> wire.Answered:

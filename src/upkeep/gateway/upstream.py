@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from upkeep.cell.lockstep import EngineDied
+from upkeep.cell.wire import Finished
 from upkeep.errors import UpkeepError
 from upkeep.gateway.prompts import Keeper
 from upkeep.gateway.record import Replies
-from upkeep.gateway.watched import Patience, WatchedConnection
+from upkeep.gateway.shared_connection import Share, SharedConnections
 
 SOCKET = "engine.sock"
 """In the folder that an engine or a gateway is reached through."""
@@ -41,32 +42,41 @@ class Upstream:
     Args:
         replies: of the engine.
         load: gives the folder of the engine itself.
-        patience: with the engine.
+        connections: with the engine.
         fresh: ask the engine, whatever is kept; its replies are kept in place of the earlier ones.
     """
 
-    def __init__(self, replies: Replies, load: Load, patience: Patience, *, fresh: bool = False) -> None:
-        self._replies, self._load, self._patience, self._fresh = replies, load, patience, fresh
+    def __init__(self, replies: Replies, load: Load, connections: SharedConnections, *, fresh: bool = False) -> None:
+        self._replies, self._load, self._connections, self._fresh = replies, load, connections, fresh
         self.failure: UpkeepError | None = None
         """Why the engine could not be asked."""
         self.tally = Tally()
         self.ended = False
-        self._connection: WatchedConnection | None = None
+        self._connection: Share | None = None
         self._connecting = False
 
-    def end(self) -> None:
-        """Wait for nothing any more."""
+    def end(self, *, with_all: bool) -> None:
+        """Wait for nothing any more.
+
+        Args:
+            with_all: nor are others to, that share the connection.
+        """
         self.ended = True
         if self._connection is not None:
-            self._connection.abort()  # it may be at work for minutes
+            self._connection.abort(all_of_it=with_all)  # it may be at work for minutes
+
+    @property
+    def lost(self) -> bool:
+        """Whether its connection ended before it had done with it."""
+        return self._connection is not None and self._connection.lost
 
     @property
     def owes(self) -> bool:
         """Whether the engine has not answered yet what it was asked."""
-        return self._connecting or (self._connection is not None and self._connection.asked is not None)
+        return self._connecting or (self._connection is not None and self._connection.owed)
 
-    def connect(self) -> WatchedConnection:
-        """A connection to the engine, which is new to it.
+    def connect(self) -> Share:
+        """A connection to the engine; where no other cell has one, it is new to the engine.
 
         Raises:
             EngineDied: it cannot be asked; why is `failure`.
@@ -75,7 +85,7 @@ class Upstream:
         try:
             folder = self._load(lambda: self.ended)
             self._connecting = True
-            self._connection = found = WatchedConnection(str(folder / SOCKET), self._patience, lambda: self.ended)
+            self._connection = found = self._connections.join(str(folder / SOCKET), lambda: self.ended)
         except UpkeepError as error:
             self.failure = error
             raise EngineDied(str(error)) from error
@@ -104,6 +114,11 @@ class Upstream:
         except UpkeepError as error:
             self.failure = error
             raise EngineDied(str(error)) from error
+
+    def keep_finished(self, key: bytes, done: Finished) -> None:
+        """Keep a reply, unless it is an error."""
+        if done.error is None:
+            self.keep(key, msgspec.msgpack.encode(msgspec.structs.replace(done, number=0)))
 
     def known(self, key: bytes, *, sampled: bool = False) -> bytes | None:
         """The kept answer; of a reply of the model's none where the model is to be asked again."""

@@ -49,6 +49,8 @@ class WatchedConnection(Connection):
     def __init__(self, path: str, patience: Patience, given_up: Callable[[], bool]) -> None:
         self._patience, self._given_up = patience, given_up
         self._hung: UpkeepError | None = None
+        self.aborted = False
+        """Whether it was ended, whatever it waited for."""
         self.asked: float | None = time.monotonic()
         """When it was asked what it owes a reply to, by the monotonic clock; None where it owes none."""
         self._over = threading.Event()
@@ -95,6 +97,7 @@ class WatchedConnection(Connection):
                     return
 
     def abort(self) -> None:
+        self.aborted = True
         with contextlib.suppress(AttributeError):  # it is not there yet; the next look is soon
             super().abort()
 

@@ -57,7 +57,7 @@ def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = Tru
 
 def worked_s(manifest: Manifest) -> float:
     """Seconds in which a job was being worked on, over all its attempts."""
-    return sum(age(attempt.start, attempt.end) for attempt in manifest.attempts if attempt.end is not None)
+    return sum(age(one.start, one.end) - one.waited for one in manifest.attempts if one.end is not None)
 
 
 def speeds(catalog: Catalog) -> dict[str, float]:

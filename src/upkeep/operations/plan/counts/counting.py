@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from upkeep import weights
+from upkeep.batches import batches
 from upkeep.catalog import Catalog
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
@@ -28,9 +29,10 @@ from upkeep.layout import Layout
 from upkeep.method_cards import sees_of, shown_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
-from upkeep.operations.plan.counts.tally import Arrival, Tally
+from upkeep.operations.plan.counts.tally import Arrival, Tally, side_by_side
 from upkeep.serving.counting.records import Assumed, CountJob, Counts
 from upkeep.sources import tree
+from upkeep.sweeps import sweeps
 
 ENGINE = "transformers"
 """The image that methods are counted in, whatever their model runs on: it has the tokenizers and is the smallest."""
@@ -55,10 +57,14 @@ def tally(
     Raises:
         UpkeepError: there is no runtime.
     """
-    counting = _Counting(catalog, assumed, say, count)
-    found = {job: counting.prepare(job) for job in dict.fromkeys(jobs)}
+    jobs = list(dict.fromkeys(jobs))
+    together = batches(catalog, [job for job in jobs if isinstance(job, Cell)])
+    abreast = [sweep for batch in together for sweep in sweeps(catalog, batch.cells)]
+    counting = _Counting(catalog, assumed, say, count, {cell: sweep for sweep in abreast for cell in sweep})
+    found = {job: counting.prepare(job) for job in jobs}
     counting.run()
-    return {job: key if isinstance(key, Tally) else counting.read(key) for job, key in found.items()}
+    read = {job: key if isinstance(key, Tally) else counting.read(key) for job, key in found.items()}
+    return side_by_side(read, abreast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +82,16 @@ class _Wanted:
     """`CountJob.held`."""
     passes: int
     together: float
+    sweep: bool
 
 
 class _Counting:
     """All jobs of one plan."""
 
-    def __init__(self, catalog: Catalog, assumed: Assumed, say: Say, count: bool) -> None:
-        self.count = count
+    def __init__(
+        self, catalog: Catalog, assumed: Assumed, say: Say, count: bool, sweeps: Mapping[Cell, Sequence[Cell]]
+    ) -> None:
+        self.count, self.sweeps = count, sweeps
         self.catalog, self.layout, self.assumed, self.say = catalog, Layout(catalog.results), assumed, say
         self.scratch = self.layout.work("counts", os.getpid())
         self.datasets: dict[str, CountedDataset | str] = {}
@@ -116,12 +125,12 @@ class _Counting:
         assert spec is not None
         tokenizer, rate = self._tokenizer(job.model), None
         own = tokenizer is not None
-        held, passes = None, 1
+        held, passes, sweep = None, 1, False
         if not isinstance(job, Cell):
             together = dataset.together(told.trials, card)
         else:
-            found = order(catalog, job, dataset.corpus, told.trials)
-            passes, together = found.passes, found.together
+            found = order(catalog, job, dataset.corpus, told.trials, self.sweeps[job])
+            passes, together, sweep = found.passes, found.together, found.sweep
             if (shown := shown_of(card, job.variant)) and shown.ranked and spec.endpoint is None:
                 held = found.held
         if spec.endpoint is not None:
@@ -144,10 +153,10 @@ class _Counting:
             "template": [spec.template_options, spec.thinking_tags],
             "tokens": hash_file(tokenizer / "tokenizer.json") if tokenizer else rate,
             "assumed": msgspec.to_builtins(self.assumed),
-            "order": [held, passes, together],
+            "order": [held, passes, together, sweep],
             "code": tree(catalog, f"methods/{job.method}", *IMAGE_CODE, "src/upkeep/operations/plan/counts"),
         }
-        return _Wanted(digest(key), told, tokenizer, rate, own, held, passes, together)
+        return _Wanted(digest(key), told, tokenizer, rate, own, held, passes, together, sweep)
 
     def _tokenizer(self, model: str) -> Path | None:
         """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
@@ -270,6 +279,7 @@ class _Counting:
             counted=sum(map(len, chosen.counted.values())) * cell.trials,
             together=job.together,
             passes=job.passes,
+            sweep=job.sweep,
             own_tokens=job.own_tokens,
             bytes_per_token=1 / dataset.tokens_per_byte(None),
             failed=len(failed) / max(1, len(counts.lines)),
