@@ -22,7 +22,7 @@ import torch
 from tokenizers import Tokenizer
 
 from conftest import copy_repository
-from recipe import growth, make, measured, network, optimizers, tokenizer, worlds
+from recipe import card, growth, make, measured, network, optimizers, tokenizer, worlds
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.lessons import Read
@@ -254,6 +254,36 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
     line = json.loads((work / "training.json").read_text())["stages"][-1]
     assert line["stage"] == "methods" and line["before"][skill] == 1 and line["right"][skill] == 0.67
     assert set(METHODS.floors) <= set(line["below_floors"])
+
+
+def test_what_another_seed_of_the_same_stage_has_reached_stands_on_the_card(
+    inputs: Path, given: Given, tmp_path: Path
+) -> None:
+    assert make._key(inputs) == make._key(inputs, given.stage.seed) != make._key(inputs, 1)
+    record = json.loads((BEFORE / "training.json").read_text())
+    right = {skill: value["right"] for skill, value in record["accuracy"].items()}
+    worse = record["accuracy"] | {"short JSON": {"right": right["short JSON"] - 0.06, "outdated": 0, "asked": 30}}
+    line = {"seconds": 60, "loss": 0.5}
+    lines = [
+        {"seed": 1, "data_sha256": make._key(inputs, 1)},
+        {"seed": 2, "data_sha256": make._key(inputs, 1)},  # made of something else
+        {"seed": given.stage.seed, "data_sha256": make._key(inputs)},
+    ]
+    for n, told in enumerate(lines):
+        (tmp_path / f"{n}").mkdir()
+        (tmp_path / f"{n}" / "training.json").write_text(json.dumps({"stages": [line | told], "accuracy": worse}))
+    (tmp_path / "begun").mkdir()
+    others = make._other_seeds(inputs, given.stage, [*tmp_path.iterdir()])
+    assert [other["seed"] for other in others] == [1]
+    told = card.skills(record["accuracy"], ["worlds"], record["datasets"], others)
+    (row,) = (row for row in told.splitlines() if row.startswith("| short JSON"))
+    assert [float(cell) for cell in row.split(" | ")[1:3]] == [
+        round(100 * right["short JSON"]),
+        round(100 * worse["short JSON"]["right"]),
+    ]
+    assert "1 differ by more than 5 points (short JSON)" in told
+    plain = card.skills(record["accuracy"], ["worlds"], record["datasets"])
+    assert "differ by more" not in plain and "| Skill | % right | 95% |" in plain
 
 
 def test_a_stage_that_there_is_not_is_refused(

@@ -10,6 +10,9 @@ from typing import Any
 from recipe.measured import interval
 from recipe.stages import STAGES
 
+SEEDS_APART = 0.05
+"""Share right by which no skill should differ between two seeds."""
+
 
 def card(record: Mapping[str, Any], log_file: Path) -> str:
     """The model card, from what `train` measured and the trainer's log."""
@@ -53,7 +56,7 @@ answers are right.
 
 ## What it can do
 
-{skills(record["accuracy"], [one["stage"] for one in done], record["datasets"])}
+{skills(record["accuracy"], [one["stage"] for one in done], record["datasets"], record.get("other_seeds", ()))}
 ## Limits
 
 Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
@@ -61,6 +64,22 @@ change. {_chinese(done)} Before an answer that takes several steps it writes the
 where a prompt asks for the answer alone. {_asked(done)} What the table above shows near `closed_book` it has not
 learned: contexts far longer than its lessons' (most have less than {recipe["room"]} tokens of documents) among them.
 Its answers outside of its worlds mean nothing.
+"""
+
+
+def _seed(other: Mapping[str, Any], right: Mapping[str, float], floors: Mapping[str, float]) -> str:
+    """What differs with another seed.
+
+    Args:
+        right: share of each skill.
+    """
+    found = {name: other["accuracy"][name]["right"] for name in right}
+    apart = [name for name in right if abs(found[name] - right[name]) > SEEDS_APART]
+    missed = [name for name, floor in floors.items() if found.get(name, 0.0) < floor]
+    return f"""
+The last stage with seed {other["seed"]}, which draws other lessons ({other["seconds"] / 60:.0f} minutes, loss \
+{other["loss"]}): of {len(right)} skills {len(apart)} differ by more than {100 * SEEDS_APART:.0f} points\
+{" (" + ", ".join(apart) + ")" if apart else ""}; of {len(floors)} floors it does not reach {len(missed)}.
 """
 
 
@@ -94,14 +113,20 @@ def _asked(done: Sequence[Mapping[str, Any]]) -> str:
     return "Summaries, JSON and searches it writes for the texts of\n`models/pico/recipe/chores.py` alone."
 
 
-def skills(accuracy: Mapping[str, Mapping[str, float]], stages: Sequence[str], datasets: Sequence[str]) -> str:
+def skills(
+    accuracy: Mapping[str, Mapping[str, float]],
+    stages: Sequence[str],
+    datasets: Sequence[str],
+    other_seeds: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """What it can do, as Markdown.
 
     Args:
         stages: whose floors count.
+        other_seeds: what came of the last stage with other seeds (`recipe.make`).
     """
     floors = {skill: floor for stage in STAGES if stage.name in stages for skill, floor in stage.floors.items()}
-    rows = []
+    rows, table = [], dict[str, float]()
     tables: dict[str, dict[str, Mapping[str, float]]] = {}
     for name, value in accuracy.items():
         dataset, _, method = name.partition(": ")
@@ -111,9 +136,10 @@ def skills(accuracy: Mapping[str, Mapping[str, float]], stages: Sequence[str], d
         low, high = (100 * bound for bound in interval(value["right"], value["asked"]))
         floor = f"{100 * floors[name]:.0f}" if name in floors else ""
         missed = " (not reached)" if name in floors and value["right"] < floors[name] else ""
-        rows.append(
-            f"| {name} | {100 * value['right']:.0f} | {low:.0f} to {high:.0f} | {floor}{missed} | {value['asked']} |"
-        )
+        table[name] = value["right"]
+        right = [value["right"], *(other["accuracy"][name]["right"] for other in other_seeds)]
+        shares = " | ".join(f"{100 * share:.0f}" for share in right)
+        rows.append(f"| {name} | {shares} | {low:.0f} to {high:.0f} | {floor}{missed} | {value['asked']} |")
     methods = list(next(iter(tables.values()), {}))
     by_dataset = [
         f"| {dataset} | " + " | ".join(f"{100 * found[m]['right']:.0f}" for m in methods) + " |"
@@ -123,10 +149,10 @@ def skills(accuracy: Mapping[str, Mapping[str, float]], stages: Sequence[str], d
 With names and worlds that it never met, greedy; the interval is Wilson's at 95%; floors are what a stage was to reach
 (`recipe/stages.py`):
 
-| Skill | % right | 95% | Floor | Asked |
-| --- | ---: | ---: | ---: | ---: |
+| Skill | % right |{"".join(f" seed {other['seed']} |" for other in other_seeds)} 95% | Floor | Asked |
+| --- | ---: |{" ---: |" * len(other_seeds)} ---: | ---: | ---: |
 {chr(10).join(rows)}
-
+{"".join(_seed(other, table, floors) for other in other_seeds)}
 The small datasets, % of right answers by method (`wN` documents in a window, `kN` retrieved):
 
 | Dataset | {" | ".join(methods)} |

@@ -17,7 +17,7 @@ import msgspec
 from recipe.card import card, skills
 from recipe.inputs import BASE, DATASETS, SEEDS, write_inputs
 from recipe.measured import below, costs, measure
-from recipe.settings import Stage
+from recipe.settings import Given, Stage
 from recipe.stages import STAGES
 from upkeep import weights
 from upkeep.catalog import Catalog
@@ -44,7 +44,8 @@ RECORD, LOG, REPLIES = "training.json", "log.jsonl", "replies.jsonl"
 def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[str, Any]) -> None:
     """Train all stages after `start`, each from the weights of the one before, and put the last at `output`, with
     `training.json` (what it was made of, how well it does), `log.jsonl` (recipe and curve) and the model card. What was
-    begun with the same code, stage, weights and worlds is gone on with. At its place in the suite, the hash of what was
+    begun with the same code, stage, weights and worlds is gone on with, and what was trained of the last stage with
+    another seed stands on its card, too. At its place in the suite, the hash of what was
     made is pinned in `models/pico/model.yaml`, and what the stages before made is kept, too.
 
     Args:
@@ -122,8 +123,7 @@ def stages_of(folder: Path) -> list[str]:
 
 
 def _weights_of(catalog: Catalog, stage: str) -> Path:
-    left = sorted(Layout(catalog.results).weights("pico").parent.glob(f"pico-{stage}-*"))
-    for folder in (TRAINED / stage, SHIPPED, *left):
+    for folder in (TRAINED / stage, SHIPPED, *_left(catalog, stage)):
         if (folder / RECORD).is_file() and stages_of(folder)[-1] == stage:
             return folder
     raise UpkeepError(
@@ -132,6 +132,11 @@ def _weights_of(catalog: Catalog, stage: str) -> Path:
         expected=f"a folder {stage!r} with its model",
         remedy="`./upkeep train pico --output FOLDER` trains all stages from nothing, and leaves each one's weights",
     )
+
+
+def _left(catalog: Catalog, stage: str) -> list[Path]:
+    """Where earlier calls have trained a stage."""
+    return sorted(Layout(catalog.results).weights("pico").parent.glob(f"pico-{stage}-*"))
 
 
 def _inputs(catalog: Catalog) -> Path:
@@ -160,7 +165,7 @@ def _trained(
     call = [place["recipe"], "train", place["cell"], place["output"]]
     runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
     _evaluated(runtime, prepared, inputs, work, work, REPLIES)
-    _record(inputs, work, stage, earlier, base)
+    _record(inputs, work, stage, earlier, base, _other_seeds(inputs, stage, _left(catalog, stage.name)))
     if base is not None:
         asked = measure(work / f"before.{REPLIES}")
         guarded = [skill for skill in asked if skill.partition(": ")[0] not in DATASETS]
@@ -177,13 +182,35 @@ def _trained(
     return work
 
 
-def _key(inputs: Path) -> str:
-    """What the weights are made of."""
+def _key(inputs: Path, seed: int | None = None) -> str:
+    """What the weights are made of.
+
+    Args:
+        seed: as if it were this one.
+    """
+    given = (inputs / "given.json").read_bytes()
+    if seed is not None:
+        told = msgspec.json.decode(given, type=Given)
+        stage = msgspec.structs.replace(told.stage, seed=seed)
+        given = msgspec.json.encode(msgspec.structs.replace(told, stage=stage))
     code = sorted(path for path in HERE.glob("*.py") if path.stem not in NO_WEIGHT)
     asked = sorted((inputs / "methods").glob("*/method.py"))
     base = sorted(path for path in (inputs / "base").iterdir() if path.name in BASE)
-    made_of = (inputs / "worlds.jsonl", inputs / "given.json", *code, *asked, *base)
-    return hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()
+    rest = b"".join(path.read_bytes() for path in (*code, *asked, *base))
+    return hashlib.sha256((inputs / "worlds.jsonl").read_bytes() + given + rest).hexdigest()
+
+
+def _other_seeds(inputs: Path, stage: Stage, left: Sequence[Path]) -> list[dict[str, Any]]:
+    """How well the stage does with other seeds, of what earlier calls have trained that differs in nothing else."""
+    found = []
+    for folder in left:
+        if (folder / RECORD).is_file():
+            record = json.loads((folder / RECORD).read_text())
+            line = record["stages"][-1]
+            if line["seed"] != stage.seed and line["data_sha256"] == _key(inputs, line["seed"]):
+                told = {name: line[name] for name in ("seed", "seconds", "loss")}
+                found.append({**told, "accuracy": record["accuracy"]})
+    return sorted(found, key=lambda one: one["seed"])
 
 
 def _evaluated(runtime: Runtime, prepared: Prepared, inputs: Path, model: Path, work: Path, name: str) -> None:
@@ -194,7 +221,14 @@ def _evaluated(runtime: Runtime, prepared: Prepared, inputs: Path, model: Path, 
     runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
 
 
-def _record(inputs: Path, work: Path, stage: Stage, earlier: Sequence[Stage], base: Path | None) -> None:
+def _record(
+    inputs: Path,
+    work: Path,
+    stage: Stage,
+    earlier: Sequence[Stage],
+    base: Path | None,
+    other_seeds: Sequence[Mapping[str, Any]],
+) -> None:
     """Write down what a stage was made of, and what came of it."""
     last = [json.loads(line) for line in (work / LOG).read_text().splitlines() if '"step"' in line][-1:]
     after = measure(work / REPLIES)
@@ -219,6 +253,7 @@ def _record(inputs: Path, work: Path, stage: Stage, earlier: Sequence[Stage], ba
         "worlds_sha256": hashlib.sha256((inputs / "worlds.jsonl").read_bytes()).hexdigest(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "accuracy": after,
+        "other_seeds": list(other_seeds),
         "stages": [*(earlier_lines if earlier_lines is not None else [{"stage": STAGES[0].name}]), line],
     }
     (work / RECORD).write_text(json.dumps(record, indent=1) + "\n")

@@ -17,8 +17,6 @@ class Attempt(Record, frozen=True, kw_only=True):
     reason: str | None = None
     lines: Count = 0
     """Predictions on disk when it ended."""
-    waited: Seconds = 0.0
-    """In which others were asked, side by side with it."""
 
 
 class Spent(Record, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ class CellJob(SupervisedJob):
         """Args: `sweep`: cells that can be asked side by side, this one among them (`upkeep.sweeps`)."""
         catalog.check(job)
         super().__init__(catalog, job, shared, ask)
-        self.sweep, self.beside = sweep, False
+        self.sweep, self.beside, self.waited = sweep, False, 0.0
 
     @property
     def traces(self) -> list[Path]:
@@ -115,6 +115,8 @@ class CellJob(SupervisedJob):
         measured = self._compared(path) if self.ask == "everything" else {}
         if (passes := len({number for _, number in portions})) > 1:
             measured["passes"] = float(passes)
+        if self.beside:
+            measured["waited_s"] = self.waited
         if len(rounds) > 1:
             measured["strands"] = float(len(rounds))
         draft = self._draft(cutoff=self.cutoff, sample=of_config(self.catalog.config), measured=measured)
@@ -166,7 +168,7 @@ class CellJob(SupervisedJob):
         for attempt in range(retries + 1):
             if all(done):
                 return
-            before, self.waited = collected.count, 0.0
+            before = collected.count
             try:
                 with self._started(collected) as watch:
                     for number in watch.feed(feed()):

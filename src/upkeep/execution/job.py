@@ -91,7 +91,7 @@ class SupervisedJob(ABC):
         self.ways: dict[Role, Way] = {}
         self.asked: list[tuple[str, Role, Way]] = []
         """All ways so far, with the member of a set that the model was."""
-        self.gpus, self.waited = 0, 0.0
+        self.gpus = 0
         self.name = str(job)
         self.card = catalog.method(job.method)
         self.resources = resources(catalog, job.method, job.model)
@@ -308,7 +308,7 @@ class SupervisedJob(ABC):
         finally:
             done = collected.count if collected is not None else 0
             last = msgspec.structs.replace(
-                self.state.attempts[-1], end=now(), outcome=outcome, reason=reason, lines=done, waited=self.waited
+                self.state.attempts[-1], end=now(), outcome=outcome, reason=reason, lines=done
             )
             self._record(last, new=False)
 

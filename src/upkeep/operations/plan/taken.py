@@ -56,8 +56,10 @@ def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = Tru
 
 
 def worked_s(manifest: Manifest) -> float:
-    """Seconds in which a job was being worked on, over all its attempts."""
-    return sum(age(one.start, one.end) - one.waited for one in manifest.attempts if one.end is not None)
+    """Seconds in which a job was being worked on, over all its attempts: without those in which others were asked that
+    are asked side by side with it, as far as the process knows that has published it."""
+    seconds = sum(age(attempt.start, attempt.end) for attempt in manifest.attempts if attempt.end is not None)
+    return seconds - manifest.measured.get("waited_s", 0.0)
 
 
 def speeds(catalog: Catalog) -> dict[str, float]:
