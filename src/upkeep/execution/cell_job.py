@@ -176,8 +176,9 @@ class CellJob(SupervisedJob):
                             self.report.end("starting", "waits for those that are asked side by side with it")
                             begun = time.monotonic()
                             yield number
-                            self.waited += time.monotonic() - begun
-                            self.deadline += time.monotonic() - begun
+                            waited = time.monotonic() - begun
+                            self.waited += waited
+                            self.deadline += waited
             except Failed as failed:
                 lost = any(way.lost for way in self.ways.values())
                 refused = any(way.refused for way in self.ways.values())

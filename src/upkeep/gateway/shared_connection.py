@@ -86,7 +86,7 @@ class SharedConnections:
         with held(self._joining, given_up):
             with self._lock:
                 line = self._lines.get(path)
-                if line is not None and not line.lost and not line.connection.aborted:
+                if line is not None and not line.connection.aborted:  # as one that was lost is, too
                     return self._share(line, given_up)
             shares: list[Share] = []
 
@@ -137,12 +137,8 @@ class Share:
             EngineDied: the engine is gone, or says that it failed.
             RuntimeError: a text cannot be tokenised.
         """
-        self.owed = True
-        try:
-            with self._line.lock:
-                return self._asked(question, kind)
-        finally:
-            self.owed = False
+        with self._owing():
+            return self._asked(question, kind)
 
     def step(
         self, requests: list[wire.Generate | wire.Score], forget: list[int], waiting: Collection[int]
@@ -155,22 +151,28 @@ class Share:
         Raises:
             EngineDied: the engine is gone, or says that it failed.
         """
-        self.owed = True
         line = self._line
-        try:
-            with line.lock:
-                mine = [line.replies.pop(number) for number in [*line.replies] if number in waiting]
-                if mine and not requests and not forget:
-                    return mine
-                forget, line.forget = [*forget, *line.forget], []
-                for done in self._asked(wire.Step(requests, forget), list[wire.Finished]):
-                    if done.number in waiting:
-                        mine.append(done)
-                    elif (keep := line.left.pop(done.number, None)) is not None:
-                        keep(done)
-                    else:
-                        line.replies[done.number] = done
+        with self._owing():
+            mine = [line.replies.pop(number) for number in [*line.replies] if number in waiting]
+            if mine and not requests and not forget:
                 return mine
+            forget, line.forget = [*forget, *line.forget], []
+            for done in self._asked(wire.Step(requests, forget), list[wire.Finished]):
+                if done.number in waiting:
+                    mine.append(done)
+                elif (keep := line.left.pop(done.number, None)) is not None:
+                    keep(done)
+                else:
+                    line.replies[done.number] = done
+            return mine
+
+    @contextlib.contextmanager
+    def _owing(self) -> Iterator[None]:
+        """Have the engine to itself; it owes an answer until the end."""
+        self.owed = True
+        try:
+            with self._line.lock:
+                yield
         finally:
             self.owed = False
 
