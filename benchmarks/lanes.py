@@ -67,7 +67,7 @@ def main() -> None:
     for name, lanes in (("one by one", False), (f"in {transformers_engine.LANES} lanes", True)):
         seconds, tokens = answer(arguments.requests, arguments.context, arguments.reply, lanes)
         alone = alone or seconds
-        print(f"| {name} | {tokens:,} | {seconds:.1f} | {alone / seconds:.1f} |", flush=True)
+        print(f"| {name} | {tokens:,} | {seconds:.2f} | {alone / seconds:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def main() -> None:
     slow = statistics.median(seconds for seconds, _ in taken[scaled])
     for name, found in zip(("by transformers", "from its own files"), taken.values(), strict=True):
         seconds, memory = (statistics.median(column) for column in zip(*found, strict=True))
-        print(f"| {name} | {seconds:.1f} | {memory:.0f} | {slow / seconds:.1f} |")
+        print(f"| {name} | {seconds:.2f} | {memory:.0f} | {slow / seconds:.1f} |")
 
 
 if __name__ == "__main__":

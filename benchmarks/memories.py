@@ -165,7 +165,7 @@ def main() -> None:
             alone = alone if together else found["seconds"]
             how = "together" if together else "one after the other"
             steps, batch, seconds = found["steps"], found["batch"], found["seconds"]
-            print(f"| {memory.what} | {how} | {steps:,} | {batch:.1f} | {seconds:.1f} | {alone / seconds:.1f} |")
+            print(f"| {memory.what} | {how} | {steps:,} | {batch:.1f} | {seconds:.2f} | {alone / seconds:.1f} |")
         print("\n| variant | calls as documents arrive | calls of probes | asked anew |\n| --- | ---: | ---: | ---: |")
         for variant in SAME_MEMORY:
             manifest = run_cell(catalog, Cell(memories[0].dataset, "memory_scaffold", variant, given.model))

@@ -171,7 +171,7 @@ def main() -> None:
     print("| order | prompt tokens | computed | computed / unavoidable | seconds |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for r in results:
-        print(f"| {r.order} | {r.prompt:,} | {r.computed:,} | {r.computed / floor:.2f} | {r.seconds:.1f} |")
+        print(f"| {r.order} | {r.prompt:,} | {r.computed:,} | {r.computed / floor:.2f} | {r.seconds:.2f} |")
 
 
 if __name__ == "__main__":

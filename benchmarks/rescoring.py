@@ -89,7 +89,7 @@ def main() -> None:
     print("| cells | what | seconds | of processors |")
     print("| ---: | --- | ---: | ---: |")
     for what, (wall, spent) in (("from nothing", whole), ("after one has changed", again)):
-        print(f"| {count:,} | {what} | {wall:.1f} | {spent:.1f} |")
+        print(f"| {count:,} | {what} | {wall:.2f} | {spent:.2f} |")
 
 
 if __name__ == "__main__":
