@@ -100,12 +100,17 @@ METHODS = Stage(
 # not reach the lessons of methods (`teacher`: the names of the room).
 #
 # What was tried: both mended, and names of which twice as many are put together of any pieces of the vocabulary. (Of
-# the held-out names 39% have a piece that fewer than five of the names have that training spells; of the sentences
-# with a piece that none of them has 6% were copied right, of others 60%.) In place of this stage (8,000 steps) it
-# cost counts up to two, 76 to 48%; after it (7,500 steps) judging of evolveQA, 62 to 31%, which came back half as
-# often. So neither was taken, though much else had risen in the second: summaries 51 to 67%, links 63 to 78, answers
-# from three documents 50 to 63, and of a small dataset's text summaries 54 to 70, calls of the tool 35 to 58, triples
-# 37 to 48.
+# the held-out names 39% have a piece that fewer than five of the names have that training spells; of the sentences with
+# a piece that none of them has 6% were copied right, of others 60%.) In place of this stage (8,000 steps) it cost
+# counts up to two, 76 to 48%; after it (7,500 steps at rates of 6e-4 and 2e-3) judging of evolveQA, 62 to 31%, which
+# came back half as often. With judging drawn 4 times in 29 it held (67%), and counts from three on fell, 40 to 15%; the
+# mean of both trainings' weights has 22% of these, and weights half way from this stage's to the second's lose counts
+# up to two, 59 to 41%. With counts drawn 6 times in 32, lower rates (4e-4 and 1.5e-3) and 5,000 steps, counts from
+# three on were 20%, though 59% of another set of three to six (37 before); chains of two hops fell from 100 to 85%,
+# short summaries from 40 to 13. So none was taken, though much else had risen in each: in the first that came after
+# this stage summaries 51 to 67%, links 63 to 78, answers from three documents 50 to 63, and of a small dataset's text
+# summaries 54 to 70, calls of the tool 35 to 58, triples 37 to 48. What is lost differs from training to training: it
+# is skills of which 30 to 50 questions are asked, at the edge of what the model can do.
 TEXTS = Stage(
     name="texts",
     after="methods",
