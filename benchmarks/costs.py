@@ -160,7 +160,7 @@ def rows(catalog: Catalog, dataset: CountedDataset, name: str, cells: Sequence[s
                     examples=worked_examples(dataset.folder, dataset.card),
                     output=str(Path(scratch) / "out"),
                 )
-                job = CountJob(cell=cell, tokens_per_byte=RATE, rounds=str(path), assumed=ASSUMED)
+                job = CountJob(cell=cell, tokens_per_byte=RATE, passes=[str(path)], assumed=ASSUMED)
                 found.append(run(job, rounds, scripted=scripted))
         yield one, found[0], found[1]
 

@@ -8,7 +8,7 @@ by query. With `--sweep` the methods are one sweep (`upkeep.sweeps`): its cells 
 and side by side, with a cache that holds some questions of the last and largest of them. Tokens are bytes, at the rate
 of the dataset's tokenizer. With `--engine` they are the model's, and the cells are run, too, in these orders, with vLLM
 on the CPU and a cache of that size: what it says it computed stands in further rows, and the predictions must be the
-same. Prints a Markdown table.
+same. What a plan says is computed stands in a row of its own. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from upkeep.identity import describe, engine_settings
 from upkeep.inputs import dataset
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.operations.plan.counts import counting
 from upkeep.operations.plan.counts.dataset import CountedDataset
 from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import CountingEngine
@@ -97,9 +98,14 @@ def by_question(corpus: BuiltDataset, group: int) -> Iterator[int]:
     return iter(sorted(range(len(numbers)), key=lambda place: (numbers[place], place)))
 
 
+def holding(asked: Sequence[TokenPrompt], held: int) -> int:
+    """Tokens of a cache that holds the prompts of so many questions."""
+    return held * (max(prompt.length for prompt in asked) + BLOCK)
+
+
 def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:
     """What is computed in each order, with a cache that holds so many questions."""
-    room = held * (max(prompt.length for prompt in asked) + BLOCK)
+    room = holding(asked, held)
     yield "by interval", computed(asked, Blocks(BLOCK, room))
     yield (
         f"by question, {held} at a time",
@@ -110,7 +116,7 @@ def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Itera
 
 def sweep_rows(asked: Sequence[Sequence[TokenPrompt]], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:
     """What is computed of a sweep, whose largest member is the last, with a cache that holds so many questions."""
-    room = held * (max(prompt.length for prompt in asked[-1]) + BLOCK)
+    room = holding(asked[-1], held)
     by_group = [*by_question(corpus, held)]
     apart = [computed((prompts[place] for place in by_group), Blocks(BLOCK, room)) for prompts in asked]
     yield "the largest", apart[-1]
@@ -119,6 +125,21 @@ def sweep_rows(asked: Sequence[Sequence[TokenPrompt]], corpus: BuiltDataset, hel
     rounds = itertools.groupby(by_group, key=lambda place: (numbers[place], corpus.probes[place].position))
     turns = (prompts[place] for _, places in rounds for one in [[*places]] for prompts in asked for place in one)
     yield "side by side", computed(turns, Blocks(BLOCK, room))
+
+
+def planned(catalog: Catalog, cells: Sequence[Cell], numbers: Sequence[int], room: int, *, sweep: bool = False) -> int:
+    """What `upkeep plan --count` says is computed of cells in these passes: of a large dataset it counts a sample.
+
+    Args:
+        room: tokens that the cache holds.
+        sweep: whether they are asked side by side.
+    """
+    found = Order(numbers, held=True, together=1, sweep=sweep, room=room)
+    with patch.object(counting, "order", lambda *_: found):
+        tallies = counting.tally(catalog, cells, Assumed(reply=1, thinking=0))
+    reasons = [tally.unknown for tally in tallies.values() if tally.unknown]
+    assert not reasons, reasons
+    return round(sum(tally.computed for tally in tallies.values()))
 
 
 def run(
@@ -232,6 +253,8 @@ def main() -> None:
             asked = prompts(catalog, cell, corpus, rate)
             found = dict(rows(asked, corpus, arguments.held))
             present, *_, floor = found.values()
+            how, numbers = f"by question, {arguments.held} at a time", in_groups(corpus, arguments.held)
+            found[f"{how}, as planned"] = planned(catalog, [cell], numbers, holding(asked, arguments.held))
             if arguments.engine:
                 longest = max(prompt.length for prompt in asked)
                 found |= engine_rows(catalog, cell, corpus, arguments.held, longest)
@@ -246,6 +269,8 @@ def print_sweep(catalog: Catalog, cells: Sequence[Cell], corpus: BuiltDataset, r
     asked = [prompts(catalog, cell, corpus, rate) for cell in cells]
     found = dict(sweep_rows(asked, corpus, held))
     largest = found["the largest"]
+    numbers, room = in_groups(corpus, held), holding(asked[-1], held)
+    found["side by side, as planned"] = planned(catalog, cells, numbers, room, sweep=True)
     if rate is None:
         longest = max(prompt.length for prompt in asked[-1])
         found |= sweep_engine_rows(catalog, cells, corpus, held, longest)

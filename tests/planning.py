@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+import upkeep
 from conftest import copy_repository, make_smaller
 from upkeep.building.build import build_dataset
 from upkeep.catalog import Catalog
@@ -20,10 +23,13 @@ from upkeep.contract import (
     Manifest,
     Usage,
 )
+from upkeep.execution.handle import Handle
+from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.files import digest
 from upkeep.integrity import write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+from upkeep.operations.plan.counts import counting
 from upkeep.operations.plan.counts.tally import Tally
 from upkeep.serving.counting.records import Assumed
 
@@ -53,6 +59,46 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = root / "config" / "config.yaml"
     config.write_text(config.read_text().replace("models: {}", "models: {tiny: tiny}"))
     return root
+
+
+class LocalRuntime:
+    """Starts what a container would run as a process beside the tests, with the methods of a repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.launches: list[Launch] = []
+
+    def prepare(self, method: str | None, engine: str) -> Prepared:
+        return Prepared(record=None)  # type: ignore[arg-type]
+
+    def path_of(self, role: str, path: Path) -> str:
+        return str(path)
+
+    def start(self, prepared: Prepared, launch: Launch) -> Handle:
+        self.launches.append(launch)
+        process = subprocess.Popen(
+            [sys.executable, *launch.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment(self.root),
+        )
+        return Handle(process, launch.log, process.kill)
+
+    def explain(self, status: int, resources: object, starved: bool | None = None) -> str:
+        return f"exit status {status}"
+
+
+def environment(root: Path) -> dict[str, str]:
+    fixed = {"PYTHONPATH": str(Path(upkeep.__file__).parents[1]), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return os.environ | fixed | {"UPKEEP_METHODS": str(root / "methods")}
+
+
+@pytest.fixture
+def runtime(root: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRuntime:
+    local = LocalRuntime(root)
+    monkeypatch.setattr(counting, "detect", lambda _: local)
+    return local
 
 
 def cell(method: str, model: str = "tiny", dataset: str = "oaks_babi_mini") -> Cell:

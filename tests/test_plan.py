@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,17 +10,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import upkeep
 from conftest import copy_repository, make_smaller
-from planning import ASSUMED, DOCUMENTS, PROBES, TALLY, add_model, cell, publish, root, suite, text
+from planning import (
+    ASSUMED,
+    DOCUMENTS,
+    PROBES,
+    TALLY,
+    LocalRuntime,
+    add_model,
+    cell,
+    environment,
+    publish,
+    root,
+    runtime,
+    suite,
+    text,
+)
 from upkeep.catalog import Catalog
 from upkeep.contract import (
     Prediction,
     Usage,
 )
-from upkeep.execution.handle import Handle
 from upkeep.execution.rounds import BuiltDataset, answering, tasks, worked_examples
-from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.identity import describe
 from upkeep.inputs import verify_dataset
 from upkeep.jobs import Cell
@@ -35,47 +45,7 @@ from upkeep.operations.plan.estimate import make_plan
 from upkeep.operations.plan.taken import speeds
 from upkeep.operations.plan.terminal import render, render_actual
 
-__all__ = ["root"]
-
-
-class LocalRuntime:
-    """Starts what a container would run as a process beside the tests, with the methods of a repository."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.launches: list[Launch] = []
-
-    def prepare(self, method: str | None, engine: str) -> Prepared:
-        return Prepared(record=None)  # type: ignore[arg-type]
-
-    def path_of(self, role: str, path: Path) -> str:
-        return str(path)
-
-    def start(self, prepared: Prepared, launch: Launch) -> Handle:
-        self.launches.append(launch)
-        process = subprocess.Popen(
-            [sys.executable, *launch.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment(self.root),
-        )
-        return Handle(process, launch.log, process.kill)
-
-    def explain(self, status: int, resources: object, starved: bool | None = None) -> str:
-        return f"exit status {status}"
-
-
-def environment(root: Path) -> dict[str, str]:
-    fixed = {"PYTHONPATH": str(Path(upkeep.__file__).parents[1]), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return os.environ | fixed | {"UPKEEP_METHODS": str(root / "methods")}
-
-
-@pytest.fixture
-def runtime(root: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRuntime:
-    local = LocalRuntime(root)
-    monkeypatch.setattr(host_counting, "detect", lambda _: local)
-    return local
+__all__ = ["root", "runtime"]
 
 
 # ---------------------------------------------------------------- counts and real runs

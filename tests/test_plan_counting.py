@@ -86,7 +86,7 @@ def rounds_file(path: Path, intervals: int = 4, probes: int = 3) -> Path:
 
 def counted(tmp_path: Path, methods: Path = ROOT / "methods", **changes: Any) -> Counts:
     told = description(output=str(tmp_path / "out"), **changes)
-    job = CountJob(cell=told, rounds=str(rounds_file(tmp_path / "r")), tokens_per_byte=0.25, assumed=ASSUMED)
+    job = CountJob(cell=told, passes=[str(rounds_file(tmp_path / "r"))], tokens_per_byte=0.25, assumed=ASSUMED)
     return counting.count([job], methods)[0]
 
 
@@ -122,7 +122,7 @@ def test_replies_are_as_long_as_is_assumed(
     assert len(lengths) == 1
     (length,) = lengths
     assert expected <= length <= expected + 8, "and the tag that closes the reasoning"
-    lines = (tmp_path / "out" / "predictions.jsonl").read_bytes().splitlines()
+    lines = (tmp_path / "out/0/0/predictions.jsonl").read_bytes().splitlines()
     for prediction in (msgspec.json.decode(line, type=Prediction) for line in lines):
         assert prediction.response
         assert bool(prediction.reasoning) == (thinking == "on")
@@ -155,7 +155,7 @@ def test_replies_have_the_form_that_a_prompt_asks_for_so_all_calls_are_counted(
     found = counted(tmp_path, method=method, parameters=parameters, model_spec=spec, embedder_spec=spec)
     assert sum(line.usage.calls for line in found.arrivals) == arriving
     assert {(line.usage.calls, line.error) for line in found.lines} == {(asking, None)}
-    lines = (tmp_path / "out" / "predictions.jsonl").read_bytes().splitlines()
+    lines = (tmp_path / "out/0/0/predictions.jsonl").read_bytes().splitlines()
     values = [msgspec.json.decode(line, type=Prediction).values for line in lines]
     assert not any(value for one in values for name, value in one.items() if "unread" in name)
 

@@ -34,12 +34,10 @@ from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.status import read_all
 from upkeep.execution.watch import Watch
-from upkeep.jobs import Cell, Job
+from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.machine.slurm import TimeIsUp
 from upkeep.needs import needs_of
-from upkeep.operations.plan.counts.tally import Tally
-from upkeep.operations.plan.counts.tally import side_by_side as side_by_side_of
 from upkeep.sweeps import sweeps
 
 __all__ = ["catalog"]
@@ -225,20 +223,6 @@ def test_a_sweep_is_asked_side_by_side_in_the_groups_of_its_largest_where_that_t
     first, *others = orders(0)
     assert first.sweep and first.held and first.passes > 1 and others == [first] * 2
     assert not any(found.sweep for found in orders(1e9)), "a pass of a container each costs more than it saves"
-
-
-def test_a_plan_counts_of_a_sweep_what_the_smaller_cells_leave_to_the_larger() -> None:
-    told = [(10e6, 100.0), (25e6, 250.0), (24e6, 600.0), (70e6, 700.0)]
-    tallies: dict[Job, Tally] = {
-        Cell("d", "m", f"k{n}", "x"): Tally(records=1000, prompt=99, computed=computed, attended=attended, sweep=n < 3)
-        for n, (computed, attended) in enumerate(told)
-    }
-    found = side_by_side_of(tallies, [[*tallies]])
-    rest = 512_000  # question and template of each
-    assert [one.computed for one in found.values()] == [10e6, 15e6 + rest, rest, 70e6]
-    shares = [one.attended / one.computed for one in found.values()]
-    assert shares == pytest.approx([attended / computed for computed, attended in told])
-    assert all(one.prompt == 99 for one in found.values())
 
 
 # ---------------------------------------------------------------- one at a time, whatever happens

@@ -70,6 +70,8 @@ class Order:
     """Streams, or packs of them, that are asked side by side."""
     sweep: bool = False
     """Whether the cells of its sweep are asked side by side with it, in the same passes."""
+    room: int | None = None
+    """Tokens of the engine's cache; None where that is unknown."""
 
     @property
     def passes(self) -> int:
@@ -178,9 +180,9 @@ def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int, sweep
     if (engine := _engine(catalog, cell, corpus, trials)) is None:
         return simple
     if len(sweep) > 1 and (found := _side_by_side(catalog, sweep, corpus, trials)) is not None:
-        return Order(_numbers(corpus, found), held=True, together=found.together, sweep=True)
+        return Order(_numbers(corpus, found), held=True, together=found.together, sweep=True, room=engine.tokens)
     found = _best(engine.choices(engine.most))
-    return Order(_numbers(corpus, found), found.held, found.together, found.strands)
+    return Order(_numbers(corpus, found), found.held, found.together, found.strands, room=engine.tokens)
 
 
 def _numbers(corpus: BuiltDataset, found: _Choice) -> Sequence[int]:
@@ -311,6 +313,11 @@ class _Engine:
         own = prompts.reply + REST_TOKENS
         question = prompts.longest(prompts.length) - REST_TOKENS + own * (1 + len(self.more))
         return int(FILLED * self.known.room / (self.known.kv * question))
+
+    @property
+    def tokens(self) -> int:
+        """Of the cache."""
+        return int(self.known.room / self.known.kv)
 
     def _room(self, strands: int) -> float:
         """Bytes beside what all prompts of a round begin with."""

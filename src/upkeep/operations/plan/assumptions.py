@@ -91,7 +91,7 @@ def in_words(
             " is kept for the next one, and on GPUs takes as many passes as the method's card says."
         )
     if any(spec.engine != "transformers" for spec in specs):
-        said.append("Reuse: vLLM keeps every prefix of a cell; an endpoint keeps prefixes from 1,024 tokens on.")
+        said.append("Reuse: vLLM keeps every prefix of a pass; an endpoint keeps prefixes from 1,024 tokens on.")
     if any(spec.gpus for spec in specs):
         said += [
             f"{name}: {(g := a.gpus[name]).tflops:g} TFLOP/s (bfloat16, dense), {g.bandwidth_gb_s:,g} GB/s,"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +14,11 @@ import msgspec
 
 from upkeep.cell.loading import make_method
 from upkeep.cell.lockstep import Handle, lockstep
+from upkeep.cell.method import Method
 from upkeep.cell.mistakes import describe
 from upkeep.cell.runner import AnswerTask
 from upkeep.cell.tokens import ChatTokens
-from upkeep.contract import Prediction, Round
+from upkeep.contract import CellDescription, Prediction, Round
 from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import CountingEngine
 from upkeep.serving.counting.forms import FormTokens
@@ -47,29 +49,45 @@ def _count(job: CountJob, methods: Path) -> Counts:
     if spec.endpoint is not None and spec.tool_calls is None:  # it is the endpoint that reads the model's calls
         spec = msgspec.structs.replace(spec, tool_calls="hermes")
         cell = msgspec.structs.replace(cell, model_spec=spec)
-    output = Path(cell.output)
-    output.mkdir(parents=True)
-    rounds = [msgspec.json.decode(line, type=Round) for line in Path(job.rounds).read_bytes().splitlines()]
-    records = sum(len(round.probes) * cell.trials + len(round.documents) for round in rounds)
-    method = make_method(cell, methods, HashedWords() if cell.embedder_spec is not None else None, threads=1)
     tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
-    engine = CountingEngine(
-        FormTokens(tokens, spec.tool_calls), spec, reuse(cell, job.held), job.assumed, CALLS_A_RECORD * max(1, records)
-    )
-    task = AnswerTask(cell, method, engine, output)
-    with lockstep(engine) as loop:
-        for round in rounds:
-            loop.run(task.round(round))
-        loop.run(method.close())
+    forms, embedder = FormTokens(tokens, spec.tool_calls), HashedWords() if cell.embedder_spec is not None else None
+    lines: list[Line] = []
+    arrivals: list[Mapping[str, Handle]] = []
+    for number, path in enumerate(job.passes):
+        rounds = [msgspec.json.decode(line, type=Round) for line in Path(path).read_bytes().splitlines()]
+        records = sum(len(one.probes) * cell.trials + len(one.documents) for one in rounds) * (1 + len(job.beside))
+        engine = CountingEngine(
+            forms, spec, reuse(cell, job.held, job.room), job.assumed, CALLS_A_RECORD * max(1, records)
+        )
+        folder = Path(cell.output) / str(number)
+        task, *others = (
+            _task(told, make_method(told, methods, embedder, threads=1), engine, folder / str(place))
+            for place, told in enumerate((cell, *job.beside))
+        )
+        with lockstep(engine) as loop:
+            for one in rounds:
+                # What is asked as documents arrive is counted where none has asked it yet.
+                loop.run(task.round(msgspec.structs.replace(one, probes=[], gold=[])))
+                for other in others:
+                    loop.run(other.round(one))
+                loop.run(task.round(msgspec.structs.replace(one, documents=[])))
+            for each in (task, *others):
+                loop.run(each.method.close())
+        lines += _answered(folder / "0" / "predictions.jsonl")
+        arrivals.append(task.arrivals)
+    first = arrivals[0]  # a further pass has them from the record
     return Counts(
-        lines=list(_answered(output / "predictions.jsonl")),
+        lines=lines,
         arrivals=[
-            Line(key=stream, usage=llm.usage, cached=llm.cached_tokens)
-            for stream, llm in task.arrivals.items()
-            if llm.calls
+            Line(key=stream, usage=llm.usage, cached=llm.cached_tokens) for stream, llm in first.items() if llm.calls
         ],
-        arrival=_asked(task.arrivals),
+        arrival=_asked(first),
     )
+
+
+def _task(cell: CellDescription, method: Method, engine: CountingEngine, output: Path) -> AnswerTask:
+    output.mkdir(parents=True)
+    return AnswerTask(cell, method, engine, output)
 
 
 def _asked(arrivals: Mapping[str, Handle]) -> str:
@@ -89,6 +107,9 @@ def main(arguments: list[str]) -> int:
     if not 2 <= len(arguments) <= 3:
         print("usage: python -m upkeep.serving.counting JOBS.JSON COUNTS.JSON [METHODS-FOLDER]", file=sys.stderr)
         return 2
+    # Each pass of each cell holds a file open.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     jobs = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=list[CountJob])
     methods = Path(arguments[2] if len(arguments) == 3 else os.environ.get("UPKEEP_METHODS", "/methods"))
     Path(arguments[1]).write_bytes(msgspec.json.encode(count(jobs, methods)))

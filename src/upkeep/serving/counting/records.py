@@ -22,12 +22,16 @@ class CountJob(Record, frozen=True, kw_only=True):
     cell: CellDescription
     """`model_path` leads to a tokenizer, weights beside it are not read; null where `tokens_per_byte` is given."""
     tokens_per_byte: float | None
-    rounds: str
-    """File of rounds (JSON Lines)."""
+    passes: list[str]
+    """File of rounds (JSON Lines) of each pass, which has a method and an engine of its own; one at least."""
     assumed: Assumed
     held: bool | None = None
-    """Whether the prompt that a question had before is still kept when its next one comes; None where that follows from
-    the engine and the rounds alone."""
+    """Of a sample, whether the prompt that a question had before is still kept when its next one comes; None where that
+    follows from the engine and the rounds alone."""
+    room: Count | None = None
+    """Tokens of vLLM's cache; None where it keeps all."""
+    beside: list[CellDescription] = msgspec.field(default_factory=list)
+    """Cells that are asked side by side with it, each before it in every round."""
 
 
 class Line(Record, frozen=True, kw_only=True):

@@ -186,11 +186,12 @@ def least(prompts: Sequence[TokenPrompt], size: int) -> int:
     return computed((prompts[place] for place in order), Blocks(size, longest + size))
 
 
-def reuse(cell: CellDescription, held: bool | None = None) -> Reuse:
+def reuse(cell: CellDescription, held: bool | None = None, room: int | None = None) -> Reuse:
     """What the engine that a cell names keeps.
 
     Args:
         held: whether it keeps what a question was asked before (`CountJob.held`).
+        room: tokens that vLLM keeps at most; None for all.
     """
     if not cell.engine.prefix_cache:
         return Nothing()
@@ -200,6 +201,6 @@ def reuse(cell: CellDescription, held: bool | None = None) -> Reuse:
         case "own":
             return Same()
         case "vllm":
-            return Blocks(int(cell.engine.options.get("block_size", BLOCK)))
+            return Blocks(int(cell.engine.options.get("block_size", BLOCK)), room)
         case _:
             return Blocks(ENDPOINT_BLOCK)

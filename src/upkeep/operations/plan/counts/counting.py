@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import CellDescription, Resources
 from upkeep.errors import UpkeepError
 from upkeep.execution.detection import detect
-from upkeep.execution.order import order
+from upkeep.execution.order import Order, order
 from upkeep.execution.rounds import worked_examples
 from upkeep.execution.runtimes import Launch, Runtime
 from upkeep.files import digest, hash_file, open_regular, write_atomically
@@ -29,7 +30,7 @@ from upkeep.layout import Layout
 from upkeep.method_cards import sees_of, shown_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
-from upkeep.operations.plan.counts.tally import Arrival, Tally, side_by_side
+from upkeep.operations.plan.counts.tally import Arrival, Tally
 from upkeep.serving.counting.records import Assumed, CountJob, Counts
 from upkeep.sources import tree
 from upkeep.sweeps import sweeps
@@ -59,12 +60,11 @@ def tally(
     """
     jobs = list(dict.fromkeys(jobs))
     together = batches(catalog, [job for job in jobs if isinstance(job, Cell)])
-    abreast = [sweep for batch in together for sweep in sweeps(catalog, batch.cells)]
-    counting = _Counting(catalog, assumed, say, count, {cell: sweep for sweep in abreast for cell in sweep})
+    abreast = {cell: sweep for batch in together for sweep in sweeps(catalog, batch.cells) for cell in sweep}
+    counting = _Counting(catalog, assumed, say, count, abreast)
     found = {job: counting.prepare(job) for job in jobs}
     counting.run()
-    read = {job: key if isinstance(key, Tally) else counting.read(key) for job, key in found.items()}
-    return side_by_side(read, abreast)
+    return {job: key if isinstance(key, Tally) else counting.read(key) for job, key in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,8 @@ class _Wanted:
 
     key: str
     description: CellDescription
+    beside: Sequence[CellDescription]
+    """`CountJob.beside`."""
     tokenizer: Path | None
     """Folder of the model's own one, where it is used."""
     tokens_per_byte: float | None
@@ -80,9 +82,11 @@ class _Wanted:
     own_tokens: bool
     held: bool | None
     """`CountJob.held`."""
-    passes: int
-    together: float
-    sweep: bool
+    order: Order
+    numbers: Sequence[int] | None
+    """Of each probe's pass, where passes are counted."""
+    room: int | None
+    """`CountJob.room`."""
 
 
 class _Counting:
@@ -125,23 +129,33 @@ class _Counting:
         assert spec is not None
         tokenizer, rate = self._tokenizer(job.model), None
         own = tokenizer is not None
-        held, passes, sweep = None, 1, False
+        held = None
         if not isinstance(job, Cell):
-            together = dataset.together(told.trials, card)
+            found = Order([], held=False, together=dataset.together(told.trials, card))
         else:
             found = order(catalog, job, dataset.corpus, told.trials, self.sweeps[job])
-            passes, together, sweep = found.passes, found.together, found.sweep
             if (shown := shown_of(card, job.variant)) and shown.ranked and spec.endpoint is None:
                 held = found.held
+        beside: list[CellDescription] = []
+        # What takes one at a time reads its address from the environment, of which a process has one.
+        if isinstance(job, Cell) and found.sweep and not card.one_at_a_time:
+            smaller = itertools.takewhile(lambda cell: cell != job, self.sweeps[job])
+            beside = [describe(catalog, cell, dataset.card.chunk_tokens) for cell in smaller]
+        numbers = room = None
+        if whole := dataset.sample(told.trials, held).whole:
+            # Then it is counted as it is asked. Where a cache holds all that counts, its size does not.
+            numbers = found.numbers if found.passes > 1 else None
+            room = found.room if numbers is not None or held is False else None
+            held = None
         if spec.endpoint is not None:
             # What fits into its context is decided at this rate (`upkeep.cell.endpoint`).
             tokenizer, rate = None, spec.endpoint.tokens_per_byte
-        elif tokenizer is None or not dataset.sample(told.trials, held).whole:
+        elif tokenizer is None or not whole:
             tokenizer, rate = None, dataset.tokens_per_byte(tokenizer)
         key = {
             "task": told.task,
             "dataset": digest(dataset.card.content),
-            "parameters": told.parameters,
+            "parameters": [one.parameters for one in (told, *beside)],
             "sees": sees_of(card, job.variant),
             "streams": card.streams,
             "dense": told.embedder_spec is not None,
@@ -153,10 +167,10 @@ class _Counting:
             "template": [spec.template_options, spec.thinking_tags],
             "tokens": hash_file(tokenizer / "tokenizer.json") if tokenizer else rate,
             "assumed": msgspec.to_builtins(self.assumed),
-            "order": [held, passes, together, sweep],
+            "order": [held, found.passes, found.together, numbers, room],
             "code": tree(catalog, f"methods/{job.method}", *IMAGE_CODE, "src/upkeep/operations/plan/counts"),
         }
-        return _Wanted(digest(key), told, tokenizer, rate, own, held, passes, together, sweep)
+        return _Wanted(digest(key), told, beside, tokenizer, rate, own, held, found, numbers, room)
 
     def _tokenizer(self, model: str) -> Path | None:
         """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
@@ -237,30 +251,37 @@ class _Counting:
 
     def _write(self, runtime: Runtime, jobs: list[_Wanted], folder: Path, output: Path, roles: dict[Path, str]) -> None:
         """Jobs and rounds as the container reads them."""
-        files: dict[tuple[str, int, str, str, bool | None], str] = {}
+        files: dict[tuple[object, ...], list[str]] = {}
         told = []
         for place, job in enumerate(jobs):
             cell, dataset = job.description, self._built(job.description.dataset)
             card = self.catalog.method(cell.method)
             # A sample is one of so many trials, and a variant says what it is given.
             given = sees_of(card, cell.variant), supervision_of(card, cell.variant)
-            which = (cell.dataset, cell.trials, *given, job.held)
+            which = (cell.dataset, cell.trials, *given, job.held, tuple(job.numbers or ()))
             if which not in files:
-                files[which] = f"rounds-{len(files)}.jsonl"
-                rounds = dataset.rounds(card, cell.variant, dataset.sample(cell.trials, job.held))
-                (folder / files[which]).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rounds))
+                files[which] = []
+                chosen = dataset.sample(cell.trials, job.held)
+                for number in sorted(set(job.numbers)) if job.numbers else (0,):
+                    rounds = dataset.rounds(card, cell.variant, chosen, job.numbers, number)
+                    path = folder / f"rounds-{len(files)}-{number}.jsonl"
+                    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rounds))
+                    files[which].append(f"{runtime.path_of('cell', folder)}/{path.name}")
+            examples = worked_examples(dataset.folder, dataset.card)
             told.append(
                 CountJob(
                     cell=msgspec.structs.replace(
                         cell,
-                        examples=worked_examples(dataset.folder, dataset.card),
+                        examples=examples,
                         model_path=runtime.path_of(roles[job.tokenizer], job.tokenizer) if job.tokenizer else None,
                         output=f"{runtime.path_of('output', output)}/{place}",
                     ),
+                    beside=[msgspec.structs.replace(one, examples=examples) for one in job.beside],
                     tokens_per_byte=job.tokens_per_byte,
-                    rounds=f"{runtime.path_of('cell', folder)}/{files[which]}",
+                    passes=files[which],
                     assumed=self.assumed,
                     held=job.held,
+                    room=job.room,
                 )
             )
         (folder / "jobs.json").write_bytes(msgspec.json.encode(told))
@@ -277,9 +298,8 @@ class _Counting:
         tally = Tally(
             records=sum(len(interval.keys) for interval in chosen.intervals) * cell.trials,
             counted=sum(map(len, chosen.counted.values())) * cell.trials,
-            together=job.together,
-            passes=job.passes,
-            sweep=job.sweep,
+            together=job.order.together,
+            passes=job.order.passes,
             own_tokens=job.own_tokens,
             bytes_per_token=1 / dataset.tokens_per_byte(None),
             failed=len(failed) / max(1, len(counts.lines)),

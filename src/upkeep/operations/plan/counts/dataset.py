@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from upkeep import inputs
@@ -98,14 +98,22 @@ class CountedDataset:
         sizes = {stream: end - self.corpus.streams[stream][0] for stream, end in last.items()}
         return sum(sizes[stream] for stream in sample.streams) / max(1, sum(sizes.values()))
 
-    def rounds(self, card: MethodCard, variant: str, sample: Sample) -> Iterator[Round]:
-        """The rounds of a cell, with what is in the sample of each."""
+    def rounds(
+        self, card: MethodCard, variant: str, sample: Sample, numbers: Sequence[int] | None = None, number: int = 0
+    ) -> Iterator[Round]:
+        """The rounds of a cell, with what is in the sample of each.
+
+        Args:
+            numbers: of each probe's pass; None where one pass asks all.
+            number: of the pass whose rounds they are.
+        """
         corpus, streams, gold = self.corpus, sample.streams, self.corpus.gold(sees_of(card, variant))
         if "Q" in supervision_of(card, variant):
             corpus = corpus.holding(read_pairs(corpus.folder, self.card))
         for step in answering(corpus, min_streams=card.streams):
             documents = [d for place in step.documents if (d := corpus.documents[place]).stream in streams]
-            places = [place for place in step.probes if corpus.probes[place].id in sample.asked]
+            mine = [place for place in step.probes if numbers is None or numbers[place] == number]
+            places = [place for place in mine if corpus.probes[place].id in sample.asked]
             if documents or places:
                 yield Round(
                     documents=documents,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 
 import msgspec
 
 from upkeep.contract import Count
-from upkeep.execution.order import REST_TOKENS
 from upkeep.execution.roofline import Work
 from upkeep.jobs import Job
 
@@ -35,8 +33,6 @@ class Tally(Work, frozen=True, kw_only=True):
     """Records that are worked on at a time, on average (`Order.together`)."""
     passes: Count = 1
     """How often its container is fed all documents."""
-    sweep: bool = False
-    """Whether the cells of its sweep are asked side by side (`Order.sweep`)."""
     own_tokens: bool = False
     """Whether the model's own tokenizer is at hand."""
     bytes_per_token: float = 0.0
@@ -45,25 +41,6 @@ class Tally(Work, frozen=True, kw_only=True):
     """Share of the counted records that ended with an error."""
     unknown: str | None = None
     """Why there are no counts."""
-
-
-def side_by_side(tallies: Mapping[Job, Tally], sweeps: Iterable[Sequence[Job]]) -> dict[Job, Tally]:
-    """The counts, of which each was made of a cell by itself, where cells are asked side by side: what one of them has
-    computed, the next does not, but for what stands behind the documents of a prompt (`REST_TOKENS`).
-
-    Args:
-        sweeps: those with fewer documents first.
-    """
-    found = dict(tallies)
-    for sweep in sweeps:
-        beside = [job for job in sweep if tallies[job].sweep]
-        for before, job in pairwise(beside):
-            mine, less = tallies[job], tallies[before]
-            rest = REST_TOKENS * mine.records
-            computed = min(mine.computed, max(0.0, mine.computed - less.computed) + rest)
-            attended = mine.attended * computed / mine.computed if mine.computed else 0.0
-            found[job] = msgspec.structs.replace(mine, computed=computed, attended=attended)
-    return found
 
 
 def with_arrivals(tallies: Mapping[Job, Tally]) -> dict[Job, Tally]:
