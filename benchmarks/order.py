@@ -8,7 +8,8 @@ by query. With `--sweep` the methods are one sweep (`upkeep.sweeps`): its cells 
 and side by side, with a cache that holds some questions of the last and largest of them. Tokens are bytes, at the rate
 of the dataset's tokenizer. With `--engine` they are the model's, and the cells are run, too, in these orders, with vLLM
 on the CPU and a cache of that size: what it says it computed stands in further rows, and the predictions must be the
-same. What a plan says is computed stands in a row of its own. Prints a Markdown table.
+same; what two cells ask alike counts once, for the second is answered from the record. What a plan says is computed
+stands in a row of its own. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import polars as pl
 import yaml
 from shared import ROOT, copy
 
@@ -34,7 +37,7 @@ from upkeep.cell.loading import make_method
 from upkeep.cell.lockstep import lockstep
 from upkeep.cell.runner import AnswerTask
 from upkeep.cell.tokens import ChatTokens, TokenPrompt
-from upkeep.contract import EngineSettings, Manifest, Round
+from upkeep.contract import EngineSettings, Prediction, Round
 from upkeep.execution import cell_job
 from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
@@ -54,6 +57,20 @@ from upkeep.serving.counting.reuse import BLOCK, Blocks, Nothing, computed, leas
 from upkeep.serving.embedding import load_embedder
 
 DATASET, MODEL = "oaks_babi_stream", "tiny-vllm"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What cells have left, one after the other."""
+
+    predictions: list[list[bytes]]
+    computed: list[dict[str, int]]
+    """Prompt tokens by request, those of a recorded reply as when it was made."""
+
+    @property
+    def together(self) -> int:
+        """Prompt tokens computed of all requests, each once."""
+        return sum({request: tokens for one in self.computed for request, tokens in one.items()}.values())
 
 
 class Noted(Nothing):
@@ -142,10 +159,8 @@ def planned(catalog: Catalog, cells: Sequence[Cell], numbers: Sequence[int], roo
     return round(sum(tally.computed for tally in tallies.values()))
 
 
-def run(
-    catalog: Catalog, cells: Sequence[Cell], numbers: Sequence[int], room: int, *, sweep: bool = False
-) -> tuple[list[Manifest], list[bytes]]:
-    """Cells that are asked in these passes, and their predictions.
+def run(catalog: Catalog, cells: Sequence[Cell], numbers: Sequence[int], room: int, *, sweep: bool = False) -> Ran:
+    """Cells that are asked in these passes.
 
     Args:
         room: bytes of the engine's cache.
@@ -161,11 +176,13 @@ def run(
         patch("upkeep.execution.job.engine_settings", settings),
         patch.object(cell_job, "order", lambda *_: found),
     ):
-        manifests = run_batch(catalog, Batch("benchmark", tuple(cells)))
-    predictions = [(Layout(catalog.results).cell(cell) / "predictions.jsonl").read_bytes() for cell in cells]
-    for folder in ("cells", "record"):
-        shutil.rmtree(catalog.results / folder)
-    return [manifests[cell] for cell in cells], predictions
+        run_batch(catalog, Batch("benchmark", tuple(cells)))
+    folders = [Layout(catalog.results).cell(cell) for cell in cells]
+    lines = [(folder / "predictions.jsonl").read_bytes().splitlines() for folder in folders]
+    computed = [_computed(*one) for one in zip(folders, lines, strict=True)]
+    for name in ("cells", "record"):
+        shutil.rmtree(catalog.results / name)
+    return Ran(lines, computed)
 
 
 def cached(catalog: Catalog, held: int, longest: int) -> tuple[Catalog, int]:
@@ -188,9 +205,9 @@ def engine_rows(
     catalog, room = cached(catalog, held, longest)
     orders = [0] * len(corpus.probes), in_groups(corpus, held)
     first, second = (run(catalog, [cell], numbers, room) for numbers in orders)
-    assert first[1] == second[1], "the order changes no prediction"
-    yield "by interval, vLLM", _computed(first[0])
-    yield f"by question, {held} at a time, vLLM", _computed(second[0])
+    assert first.predictions == second.predictions, "the order changes no prediction"
+    yield "by interval, vLLM", first.together
+    yield f"by question, {held} at a time, vLLM", second.together
 
 
 def sweep_engine_rows(
@@ -200,14 +217,17 @@ def sweep_engine_rows(
     catalog, room = cached(catalog, held, longest)
     numbers = in_groups(corpus, held)
     apart, beside = (run(catalog, cells, numbers, room, sweep=sweep) for sweep in (False, True))
-    assert apart[1] == beside[1], "the order changes no prediction"
-    yield "the largest, vLLM", _computed(apart[0][-1:])
-    yield "one after the other, vLLM", _computed(apart[0])
-    yield "side by side, vLLM", _computed(beside[0])
+    assert apart.predictions == beside.predictions, "the order changes no prediction"
+    yield "the largest, vLLM", sum(apart.computed[-1].values())
+    yield "one after the other, vLLM", apart.together
+    yield "side by side, vLLM", beside.together
 
 
-def _computed(manifests: Sequence[Manifest]) -> int:
-    return int(sum(manifest.measured["computed_prompt_tokens"] for manifest in manifests))
+def _computed(folder: Path, lines: Sequence[bytes]) -> dict[str, int]:
+    """Of each request of a published cell, a call a prediction, the prompt tokens that were computed of it."""
+    cached = pl.read_parquet(folder / "measured.parquet")["cached"]
+    found = (msgspec.json.decode(line, type=Prediction) for line in lines)
+    return {one.calls[0]: one.usage.prompt - hits for one, hits in zip(found, cached, strict=True)}
 
 
 def stream(root: Path, intervals: int, questions: int, streams: int = 1) -> Catalog:

@@ -297,6 +297,20 @@ def test_what_a_cell_asked_as_documents_arrived_is_in_what_it_took_unless_anothe
         shutil.rmtree(root / "results" / "cells")
 
 
+def test_what_the_record_answered_is_no_speed_of_the_model(root: Path, runtime: LocalRuntime) -> None:
+    """A cell that is made anew from the record takes seconds, for prompts that took hours."""
+    asked, half, replayed = (cell(f"rolling_window/w{n}") for n in (1, 2, 3))
+    usage = Usage(prompt=5000, completion=500, calls=PROBES)
+    publish(root, asked, 100, usage, 1000, {"new_replies": PROBES, "recorded_replies": 0})
+    publish(root, replayed, 2, usage, 1000, {"new_replies": 0, "recorded_replies": PROBES})
+    try:
+        assert speeds(Catalog(root))["tiny"] == pytest.approx(4500 / 100)
+        publish(root, half, 50, usage, 1000, {"new_replies": 10, "recorded_replies": 10})
+        assert speeds(Catalog(root))["tiny"] == pytest.approx((4500 + 2250) / 150)
+    finally:
+        shutil.rmtree(root / "results" / "cells")
+
+
 # ---------------------------------------------------------------- nothing is made unasked
 
 

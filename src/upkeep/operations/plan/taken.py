@@ -64,7 +64,7 @@ def worked_s(manifest: Manifest) -> float:
 
 def speeds(catalog: Catalog) -> dict[str, float]:
     """Model -> tokens a second (computed prompt and generated ones), over all its cells that were run here; by an
-    engine of a method's own, method/model."""
+    engine of a method's own, method/model. What the record answered took no time, and does not count."""
     tokens: dict[str, float] = {}
     seconds: dict[str, float] = {}
     for path in (catalog.results / "cells").glob("*/*/*/*/manifest.json"):
@@ -75,7 +75,11 @@ def speeds(catalog: Catalog) -> dict[str, float]:
         model = path.parent.name
         if "own_code" in manifest.identity_parts:
             model = f"{path.parents[2].name}/{model}"
+        new, recorded = (manifest.measured.get(f"{kind}_replies", 0.0) for kind in ("new", "recorded"))
+        if recorded and not new:
+            continue
         used = manifest.measured.get("computed_prompt_tokens", 0.0) + arrival(manifest).prompt
-        tokens[model] = tokens.get(model, 0.0) + used + asked(manifest).completion
+        made = used + asked(manifest).completion
+        tokens[model] = tokens.get(model, 0.0) + (made * new / (new + recorded) if recorded else made)
         seconds[model] = seconds.get(model, 0.0) + worked_s(manifest)
     return {model: tokens[model] / spent for model, spent in seconds.items() if spent and tokens[model]}
