@@ -108,10 +108,17 @@ def test_a_right_reply_is_found_right_and_another_lesson_s_wrong(
         return measured.measure(tmp_path / "replies")
 
     every = [lesson for lessons in asked.values() for lesson in lessons]
+    lists = [skill + measured.ITEMS for skill, lessons in asked.items() if lessons[0].read == "json"]
     right = measure([(lesson, _reply(lesson)) for lesson in every])
-    assert {skill: value["right"] for skill, value in right.items()} == dict.fromkeys([*asked, measured.PARSES], 1.0)
+    assert {skill: value["right"] for skill, value in right.items()} == dict.fromkeys(
+        [*asked, *lists, measured.PARSES], 1.0
+    )
     nothing = measure([(lesson, "{ what") for lesson in every])
-    assert all(value["right"] == 0 for value in nothing.values())
+    assert all(value["right"] == 0 for value in nothing.values()) and len(nothing) == len(right)
+    # One is left out and another invented: the list is wrong, the others of its items are right.
+    lesson = next(lesson for lesson in asked[ENTITIES] if len(json.loads(_reply(lesson))["entities"]) == 4)
+    found = measure([(lesson, json.dumps({"entities": [*json.loads(_reply(lesson))["entities"][1:], "Nobody"]}))])
+    assert (found[ENTITIES]["right"], found[ENTITIES + measured.ITEMS]["right"]) == (0, 0.75)
 
 
 def test_a_reply_is_what_the_method_reads(asked: dict[str, list[Lesson]], given: Given, room: playing.Room) -> None:

@@ -22,7 +22,7 @@ import torch
 from tokenizers import Tokenizer
 
 from conftest import copy_repository
-from recipe import card, growth, make, measured, network, optimizers, tokenizer, worlds
+from recipe import growth, make, measured, network, optimizers, tokenizer, worlds
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.lessons import Read
@@ -256,34 +256,46 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
     assert set(METHODS.floors) <= set(line["below_floors"])
 
 
-def test_what_another_seed_of_the_same_stage_has_reached_stands_on_the_card(
-    inputs: Path, given: Given, tmp_path: Path
+def test_what_another_seed_of_the_shipped_stage_reaches_stands_on_the_shipped_card(
+    inputs: Path, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert make._key(inputs) == make._key(inputs, given.stage.seed) != make._key(inputs, 1)
+    shipped, work = tmp_path / "shipped", tmp_path / "work"
+    monkeypatch.setattr(make, "SHIPPED", shipped)
+    monkeypatch.setattr(make, "OTHERS", tmp_path / "others.json")
     record = json.loads((BEFORE / "training.json").read_text())
     right = {skill: value["right"] for skill, value in record["accuracy"].items()}
-    worse = record["accuracy"] | {"short JSON": {"right": right["short JSON"] - 0.06, "outdated": 0, "asked": 30}}
-    line = {"seconds": 60, "loss": 0.5}
-    lines = [
-        {"seed": 1, "data_sha256": make._key(inputs, 1)},
-        {"seed": 2, "data_sha256": make._key(inputs, 1)},  # made of something else
-        {"seed": given.stage.seed, "data_sha256": make._key(inputs)},
-    ]
-    for n, told in enumerate(lines):
-        (tmp_path / f"{n}").mkdir()
-        (tmp_path / f"{n}" / "training.json").write_text(json.dumps({"stages": [line | told], "accuracy": worse}))
-    (tmp_path / "begun").mkdir()
-    others = make._other_seeds(inputs, given.stage, [*tmp_path.iterdir()])
-    assert [other["seed"] for other in others] == [1]
-    told = card.skills(record["accuracy"], ["worlds"], record["datasets"], others)
-    (row,) = (row for row in told.splitlines() if row.startswith("| short JSON"))
-    assert [float(cell) for cell in row.split(" | ")[1:3]] == [
-        round(100 * right["short JSON"]),
-        round(100 * worse["short JSON"]["right"]),
-    ]
-    assert "1 differ by more than 5 points (short JSON)" in told
-    plain = card.skills(record["accuracy"], ["worlds"], record["datasets"])
-    assert "differ by more" not in plain and "| Skill | % right | 95% |" in plain
+    line = {"stage": "worlds", "steps": 1, "tokens": 1, "below_floors": [], "seconds": 60, "loss": 0.5}
+
+    def left(folder: Path, seed: int, made_of: str, accuracy: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        told = {"stages": [line | {"seed": seed, "data_sha256": made_of}], "accuracy": accuracy}
+        (folder / "training.json").write_text(json.dumps(record | told))
+
+    def row(skill: str) -> list[str]:
+        rows = (shipped / "README.md").read_text().splitlines()
+        return next(row for row in rows if row.startswith(f"| {skill} |")).split(" | ")[1:]
+
+    left(shipped, given.stage.seed, make._key(inputs, given.stage.seed), record["accuracy"])
+    shutil.copyfile(BEFORE / "log.jsonl", shipped / "log.jsonl")
+    left(work, given.stage.seed, make._key(inputs), record["accuracy"])
+    make._note_other_seed(inputs, work)
+    assert not make.OTHERS.exists(), "it is no other seed"
+    worse = {"right": right["short JSON"] - 0.06, "outdated": 0, "asked": 30}
+    left(work, 1, make._key(inputs, 1), record["accuracy"] | {"short JSON": worse})
+    make._note_other_seed(inputs, work)
+    assert row("short JSON")[:2] == [f"{100 * share:.0f}" for share in (right["short JSON"], worse["right"])]
+    told = (shipped / "README.md").read_text()
+    assert "1 differ by more than 5 points (short JSON), none of them by more than 5 points and what" in told
+    make._write_card(shipped)
+    assert len(row("short JSON")) == 5, "it stays"
+    # Other weights are shipped: these seeds were of something else.
+    left(shipped, 0, "another", record["accuracy"])
+    make._write_card(shipped)
+    assert "differ by more" not in (shipped / "README.md").read_text() and len(row("short JSON")) == 4
+    left(work, 2, make._key(inputs, 2), record["accuracy"])
+    make._note_other_seed(inputs, work)
+    assert [one["seed"] for one in json.loads(make.OTHERS.read_text())] == [1]
 
 
 def test_a_stage_that_there_is_not_is_refused(

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipe.measured import interval
+from recipe.measured import difference, interval
 from recipe.stages import STAGES
 
 SEEDS_APART = 0.05
 """Share right by which no skill should differ between two seeds."""
 
 
-def card(record: Mapping[str, Any], log_file: Path) -> str:
-    """The model card, from what `train` measured and the trainer's log."""
+def card(record: Mapping[str, Any], log_file: Path, other_seeds: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The model card, from what `train` measured and the trainer's log.
+
+    Args:
+        other_seeds: what came of the last stage with other seeds (`recipe.make`).
+    """
     shape, *lines = (json.loads(line) for line in log_file.read_text(encoding="utf-8").splitlines())
     log = list({line["step"]: line for line in lines if "step" in line}.values())
     recipe = shape["recipe"]
@@ -56,7 +60,7 @@ answers are right.
 
 ## What it can do
 
-{skills(record["accuracy"], [one["stage"] for one in done], record["datasets"], record.get("other_seeds", ()))}
+{skills(record["accuracy"], [one["stage"] for one in done], record["datasets"], other_seeds)}
 ## Limits
 
 Every line of the suite's system texts is one token of its tokenizer, so it must be trained again when these texts
@@ -67,19 +71,28 @@ Its answers outside of its worlds mean nothing.
 """
 
 
-def _seed(other: Mapping[str, Any], right: Mapping[str, float], floors: Mapping[str, float]) -> str:
+def _seed(other: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]], floors: Mapping[str, float]) -> str:
     """What differs with another seed.
 
     Args:
-        right: share of each skill.
+        accuracy: of each skill, with the shipped seed.
     """
-    found = {name: other["accuracy"][name]["right"] for name in right}
-    apart = [name for name in right if abs(found[name] - right[name]) > SEEDS_APART]
+    found = {name: other["right"][name] for name in accuracy}
+    apart = {name: abs(found[name] - value["right"]) for name, value in accuracy.items()}
+    apart = {name: by for name, by in apart.items() if by > SEEDS_APART}
+    sure = [
+        name
+        for name, by in apart.items()
+        if by - difference(found[name], accuracy[name]["right"], accuracy[name]["asked"]) > SEEDS_APART
+    ]
     missed = [name for name, floor in floors.items() if found.get(name, 0.0) < floor]
+    points = f"{100 * SEEDS_APART:.0f} points"
     return f"""
 The last stage with seed {other["seed"]}, which draws other lessons ({other["seconds"] / 60:.0f} minutes, loss \
-{other["loss"]}): of {len(right)} skills {len(apart)} differ by more than {100 * SEEDS_APART:.0f} points\
-{" (" + ", ".join(apart) + ")" if apart else ""}; of {len(floors)} floors it does not reach {len(missed)}.
+{other["loss"]}): of {len(accuracy)} skills {len(apart)} differ by more than {points}\
+{" (" + ", ".join(apart) + ")" if apart else ""}, {len(sure) or "none"} of them by more than {points} and what as few \
+questions leave open (1.96 standard errors){": " + ", ".join(sure) if sure else ""}; of {len(floors)} floors it does \
+not reach {len(missed)}.
 """
 
 
@@ -126,7 +139,7 @@ def skills(
         other_seeds: what came of the last stage with other seeds (`recipe.make`).
     """
     floors = {skill: floor for stage in STAGES if stage.name in stages for skill, floor in stage.floors.items()}
-    rows, table = [], dict[str, float]()
+    rows, table = [], dict[str, Mapping[str, float]]()
     tables: dict[str, dict[str, Mapping[str, float]]] = {}
     for name, value in accuracy.items():
         dataset, _, method = name.partition(": ")
@@ -136,8 +149,8 @@ def skills(
         low, high = (100 * bound for bound in interval(value["right"], value["asked"]))
         floor = f"{100 * floors[name]:.0f}" if name in floors else ""
         missed = " (not reached)" if name in floors and value["right"] < floors[name] else ""
-        table[name] = value["right"]
-        right = [value["right"], *(other["accuracy"][name]["right"] for other in other_seeds)]
+        table[name] = value
+        right = [value["right"], *(other["right"][name] for other in other_seeds)]
         shares = " | ".join(f"{100 * share:.0f}" for share in right)
         rows.append(f"| {name} | {shares} | {low:.0f} to {high:.0f} | {floor}{missed} | {value['asked']} |")
     methods = list(next(iter(tables.values()), {}))

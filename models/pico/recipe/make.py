@@ -16,7 +16,7 @@ import msgspec
 
 from recipe.card import card, skills
 from recipe.inputs import BASE, DATASETS, SEEDS, write_inputs
-from recipe.measured import below, costs, measure
+from recipe.measured import ITEMS, below, costs, measure
 from recipe.settings import Given, Stage
 from recipe.stages import STAGES
 from upkeep import weights
@@ -36,6 +36,8 @@ SHIPPED = HERE.parent
 """The model that the suite comes with."""
 TRAINED = HERE / "trained"
 """What the stages before the last have made, in a folder by each one's name."""
+OTHERS = HERE / "other_seeds.json"
+"""What the shipped model's last stage has reached with other seeds."""
 WITH = "rag_agentic"
 """A method with all the packages that those of the lessons need, to retrieve above all."""
 RECORD, LOG, REPLIES = "training.json", "log.jsonl", "replies.jsonl"
@@ -44,9 +46,9 @@ RECORD, LOG, REPLIES = "training.json", "log.jsonl", "replies.jsonl"
 def train(catalog: Catalog, output: Path, start: str | None, changes: Mapping[str, Any]) -> None:
     """Train all stages after `start`, each from the weights of the one before, and put the last at `output`, with
     `training.json` (what it was made of, how well it does), `log.jsonl` (recipe and curve) and the model card. What was
-    begun with the same code, stage, weights and worlds is gone on with, and what was trained of the last stage with
-    another seed stands on its card, too. At its place in the suite, the hash of what was
-    made is pinned in `models/pico/model.yaml`, and what the stages before made is kept, too.
+    begun with the same code, stage, weights and worlds is gone on with. At its place in the suite, the hash of what was
+    made is pinned in `models/pico/model.yaml`, and what the stages before made is kept, too. What the shipped model's
+    last stage reaches with another seed stands on the shipped card from then on, wherever that model is put.
 
     Args:
         start: the stage whose weights are at hand, in `recipe/trained`, in `models/pico` or where an earlier call left
@@ -85,11 +87,39 @@ def _put(catalog: Catalog, made: Mapping[str, Path], output: Path) -> None:
         if made[name] != TRAINED / name:
             _copy(made[name], TRAINED / name)
     _copy(made[latest], output)
-    (output / "README.md").write_text(card(json.loads((output / RECORD).read_text()), output / LOG))
+    _write_card(output)
     if pinned:
         sha = weights.content_of({p.relative_to(output).as_posix(): fingerprint(p) for p in weights.files_of(output)})
         path = catalog.root / catalog.model_card("pico")
         write_atomically(path, path.read_bytes().replace(pinned.encode(), sha.encode()))
+
+
+def _write_card(folder: Path) -> None:
+    """The card of a model; on that of the shipped one stands what other seeds have reached."""
+    record = json.loads((folder / RECORD).read_text())
+    others = _others(record["stages"][-1]) if "stages" in record else []
+    (folder / "README.md").write_text(card(record, folder / LOG, others))
+
+
+def _others(line: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What other seeds have reached of the stage of a record's line, where it is the shipped one."""
+    known = json.loads(OTHERS.read_text()) if OTHERS.is_file() else []
+    return [one for one in known if one["shipped_sha256"] == line.get("data_sha256")]
+
+
+def _note_other_seed(inputs: Path, work: Path) -> None:
+    """Where a trained stage is the shipped model's last one but for its seed, keep what it has reached beside that
+    model, and put it on the card."""
+    record = json.loads((work / RECORD).read_text())
+    line, shipped = record["stages"][-1], json.loads((SHIPPED / RECORD).read_text())["stages"][-1]
+    if line["seed"] == shipped["seed"] or shipped["data_sha256"] != _key(inputs, shipped["seed"]):
+        return
+    right = {skill: found["right"] for skill, found in record["accuracy"].items()}
+    told = {name: line[name] for name in ("seed", "seconds", "loss")}
+    others = {one["seed"]: one for one in _others(shipped)}
+    others[line["seed"]] = {**told, "right": right, "shipped_sha256": shipped["data_sha256"]}
+    OTHERS.write_text(json.dumps([others[seed] for seed in sorted(others)], indent=1) + "\n")
+    _write_card(SHIPPED)
 
 
 def _copy(made: Path, output: Path) -> None:
@@ -165,10 +195,12 @@ def _trained(
     call = [place["recipe"], "train", place["cell"], place["output"]]
     runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
     _evaluated(runtime, prepared, inputs, work, work, REPLIES)
-    _record(inputs, work, stage, earlier, base, _other_seeds(inputs, stage, _left(catalog, stage.name)))
+    _record(inputs, work, stage, earlier, base)
+    _note_other_seed(inputs, work)
     if base is not None:
         asked = measure(work / f"before.{REPLIES}")
-        guarded = [skill for skill in asked if skill.partition(": ")[0] not in DATASETS]
+        # Items of one list are right or wrong together, so that they say less than as many questions.
+        guarded = [s for s in asked if s.partition(": ")[0] not in DATASETS and not s.endswith(ITEMS)]
         if lost := costs(work / f"before.{REPLIES}", work / REPLIES, guarded):
             raise UpkeepError(
                 f"the stage {stage.name!r} costs earlier skills more than two points",
@@ -200,19 +232,6 @@ def _key(inputs: Path, seed: int | None = None) -> str:
     return hashlib.sha256((inputs / "worlds.jsonl").read_bytes() + given + rest).hexdigest()
 
 
-def _other_seeds(inputs: Path, stage: Stage, left: Sequence[Path]) -> list[dict[str, Any]]:
-    """How well the stage does with other seeds, of what earlier calls have trained that differs in nothing else."""
-    found = []
-    for folder in left:
-        if (folder / RECORD).is_file():
-            record = json.loads((folder / RECORD).read_text())
-            line = record["stages"][-1]
-            if line["seed"] != stage.seed and line["data_sha256"] == _key(inputs, line["seed"]):
-                told = {name: line[name] for name in ("seed", "seconds", "loss")}
-                found.append({**told, "accuracy": record["accuracy"]})
-    return sorted(found, key=lambda one: one["seed"])
-
-
 def _evaluated(runtime: Runtime, prepared: Prepared, inputs: Path, model: Path, work: Path, name: str) -> None:
     given = {"cell": inputs, "recipe": HERE, "model": model}
     place = {role: runtime.path_of(role, path) for role, path in (given | {"output": work}).items()}
@@ -227,7 +246,6 @@ def _record(
     stage: Stage,
     earlier: Sequence[Stage],
     base: Path | None,
-    other_seeds: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write down what a stage was made of, and what came of it."""
     last = [json.loads(line) for line in (work / LOG).read_text().splitlines() if '"step"' in line][-1:]
@@ -253,7 +271,6 @@ def _record(
         "worlds_sha256": hashlib.sha256((inputs / "worlds.jsonl").read_bytes()).hexdigest(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "accuracy": after,
-        "other_seeds": list(other_seeds),
         "stages": [*(earlier_lines if earlier_lines is not None else [{"stage": STAGES[0].name}]), line],
     }
     (work / RECORD).write_text(json.dumps(record, indent=1) + "\n")

@@ -17,6 +17,9 @@ from upkeep.grading.reading import read_answer
 
 IN_FORMAT = "an answer after the prompt's format token"
 PARSES = "JSON that parses"
+ITEMS = " (item by item)"
+"""Said after a skill that is to fill a list, for the share of what belongs there that is there. The skill by itself is
+right where all of it is, and nothing else."""
 COST = 0.02
 """Share of right answers that a stage may cost an earlier skill."""
 SURE = 1.96
@@ -68,6 +71,12 @@ class _Replied(msgspec.Struct):
         accepted = [_canonical(json_object(one)) for one in self.accepted] if self.read == "json" else self.accepted
         return [_said(self.answer, accepted, self.exact)]
 
+    @property
+    def items(self) -> list[bool]:
+        """Of what belongs in the lists of JSON, whether it is there."""
+        wanted, told = (_lists(json_object(one)) for one in (self.accepted[0], self.reply))
+        return [item in told.get(key, ()) for key, items in wanted.items() for item in items]
+
 
 def _canonical(found: Any) -> str:
     """JSON of which lists have no order, but for those within lists (triples)."""
@@ -77,6 +86,15 @@ def _canonical(found: Any) -> str:
         {key: sorted(map(json.dumps, value)) if isinstance(value, list) else value for key, value in found.items()},
         sort_keys=True,
     )
+
+
+def _lists(found: Any) -> dict[str, list[str]]:
+    """The lists of a JSON object, each item as text in lower case."""
+    if not isinstance(found, dict):
+        return {}
+    return {
+        key: [json.dumps(item).lower() for item in value] for key, value in found.items() if isinstance(value, list)
+    }
 
 
 def _query(reply: str) -> str:
@@ -97,6 +115,8 @@ def read(replies: Path) -> dict[str, list[tuple[bool, bool]]]:
         if one.structured:
             found[PARSES].append((json_object(one.reply) is not None, False))
         old = _said(one.answer, one.outdated, one.exact)
+        if one.read == "json" and (items := one.items):
+            found[one.skill + ITEMS] += [(there, False) for there in items]
         for skill in filter(None, (one.skill, one.also)):
             found[skill] += [(right, old and not right) for right in one.right]
     return dict(sorted(found.items()))
@@ -120,6 +140,11 @@ def interval(right: float, asked: float) -> tuple[float, float]:
     middle = right + square / 2
     half = SURE * sqrt(right * (1 - right) / asked + square / (4 * asked))
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+
+
+def difference(one: float, other: float, asked: float) -> float:
+    """By how much two shares of right answers to as many questions may differ by chance: `SURE` standard errors."""
+    return SURE * sqrt((one * (1 - one) + other * (1 - other)) / asked)
 
 
 def costs(before: Path, after: Path, skills: Sequence[str]) -> dict[str, tuple[float, float]]:
