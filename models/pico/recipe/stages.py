@@ -111,6 +111,12 @@ METHODS = Stage(
 # this stage summaries 51 to 67%, links 63 to 78, answers from three documents 50 to 63, and of a small dataset's text
 # summaries 54 to 70, calls of the tool 35 to 58, triples 37 to 48. What is lost differs from training to training: it
 # is skills of which 30 to 50 questions are asked, at the edge of what the model can do.
+#
+# What lists are short of is not names alone: with the names and texts of its own lessons the longest of these trainings
+# had 47% of the lists of triples right and 32% of those of entities, and what it got wrong was most often which name
+# comes next. Nothing but `graph` for 1,200 steps after this stage came as far (43 and 24%) in a sixth of the time. The
+# mean of the weights of two seeds of this stage costs none of the skills of the stage before, and answers 48.3% of the
+# small datasets' questions, where each alone answers 47%.
 TEXTS = Stage(
     name="texts",
     after="methods",
