@@ -127,12 +127,20 @@ TALLY = Tally(
 
 
 def publish(
-    root: Path, which: Cell, seconds: int, usage: Usage, cached: int, more: Mapping[str, float] | None = None
+    root: Path,
+    which: Cell,
+    seconds: int,
+    usage: Usage,
+    cached: int,
+    more: Mapping[str, float] | None = None,
+    *,
+    killed: bool = False,
 ) -> None:
     """A manifest as a cell of two attempts leaves it, with an hour between them in which nobody worked.
 
     Args:
         more: what was measured besides.
+        killed: whether the first attempt was.
     """
     half = seconds // 2
     spans = [("08:00:00", f"08:{half // 60:02}:{half % 60:02}"), ("12:00:00", f"12:{half // 60:02}:{half % 60:02}")]
@@ -148,7 +156,12 @@ def publish(
         start="2026-01-01T08:00:00+00:00",
         end="2026-01-01T13:00:00+00:00",
         attempts=[
-            Attempt(start=f"2026-01-01T{a}+00:00", end=f"2026-01-01T{b}+00:00", outcome="complete") for a, b in spans
+            Attempt(
+                start=f"2026-01-01T{a}+00:00",
+                end=f"2026-01-01T{b}+00:00",
+                outcome="killed" if killed and n == 0 else "complete",
+            )
+            for n, (a, b) in enumerate(spans)
         ],
         probes=PROBES,
         trials=1,

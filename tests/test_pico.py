@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recipe import chores, facts, groups, renaming, working, worlds
+from recipe import chores, facts, groups, make, renaming, working, worlds
 from recipe import inputs as inputs_of
 from recipe.card import card
 from upkeep.catalog import Catalog
@@ -258,4 +258,6 @@ def test_replies_do_not_depend_on_the_number_of_processes_nor_on_what_else_is_as
 
 def test_the_card_says_what_was_measured() -> None:
     record = json.loads((SHIPPED / "training.json").read_text())
-    assert (SHIPPED / "README.md").read_text() == card(record, SHIPPED / "log.jsonl")
+    others = make._others(record["stages"][-1])
+    assert (SHIPPED / "README.md").read_text() == card(record, SHIPPED / "log.jsonl", others)
+    assert [one["seed"] for one in others] == [1], "another seed of the shipped stage has been trained"

@@ -245,6 +245,7 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
             (folder / name).write_text("{}")
 
     monkeypatch.setattr(make, "write_inputs", write_inputs)
+    monkeypatch.setattr(make, "SHIPPED", tmp_path / "none")
     monkeypatch.setattr(
         make.Layout, "weights", lambda self, name: tmp_path / ("i" if name == "pico-inputs" else "work")
     )
@@ -267,35 +268,48 @@ def test_what_another_seed_of_the_shipped_stage_reaches_stands_on_the_shipped_ca
     right = {skill: value["right"] for skill, value in record["accuracy"].items()}
     line = {"stage": "worlds", "steps": 1, "tokens": 1, "below_floors": [], "seconds": 60, "loss": 0.5}
 
-    def left(folder: Path, seed: int, made_of: str, accuracy: Any) -> None:
+    def left(folder: Path, seed: int, made_of: str, accuracy: Any) -> Path:
         folder.mkdir(exist_ok=True)
         told = {"stages": [line | {"seed": seed, "data_sha256": made_of}], "accuracy": accuracy}
         (folder / "training.json").write_text(json.dumps(record | told))
+        return folder
+
+    def told() -> str:
+        return (shipped / "README.md").read_text()
 
     def row(skill: str) -> list[str]:
-        rows = (shipped / "README.md").read_text().splitlines()
-        return next(row for row in rows if row.startswith(f"| {skill} |")).split(" | ")[1:]
+        return next(row for row in told().splitlines() if row.startswith(f"| {skill} |")).split(" | ")[1:]
 
+    make._note_other_seed(inputs, left(work, 1, make._key(inputs, 1), record["accuracy"]), [])
+    assert not make.OTHERS.exists(), "no model is shipped"
     left(shipped, given.stage.seed, make._key(inputs, given.stage.seed), record["accuracy"])
     shutil.copyfile(BEFORE / "log.jsonl", shipped / "log.jsonl")
-    left(work, given.stage.seed, make._key(inputs), record["accuracy"])
-    make._note_other_seed(inputs, work)
+    make._note_other_seed(inputs, left(work, given.stage.seed, make._key(inputs), record["accuracy"]), [])
     assert not make.OTHERS.exists(), "it is no other seed"
     worse = {"right": right["short JSON"] - 0.06, "outdated": 0, "asked": 30}
-    left(work, 1, make._key(inputs, 1), record["accuracy"] | {"short JSON": worse})
-    make._note_other_seed(inputs, work)
+    lacking = {skill: value for skill, value in record["accuracy"].items() if skill != "a chain of 1 hop"}
+    make._note_other_seed(inputs, left(work, 1, make._key(inputs, 1), lacking | {"short JSON": worse}), [])
     assert row("short JSON")[:2] == [f"{100 * share:.0f}" for share in (right["short JSON"], worse["right"])]
-    told = (shipped / "README.md").read_text()
-    assert "1 differ by more than 5 points (short JSON), none of them by more than 5 points and what" in told
+    assert row("a chain of 1 hop")[1] == "", "it was not measured then"
+    assert "1 differ by more than 5 points (short JSON), none of them by more than 5 points and what" in told()
+    nothing = {skill: {"right": 0.0, "outdated": 0, "asked": 30} for skill in record["accuracy"]}
+    make._note_other_seed(inputs, left(work, 3, make._key(inputs, 3), nothing), ["judging; and more"])
+    assert "costs earlier skills more than two points: judging; and more." in told()
+    assert ": a chain of 1 hop; " in told() and len(row("short JSON")) == 6
     make._write_card(shipped)
-    assert len(row("short JSON")) == 5, "it stays"
+    assert len(row("short JSON")) == 6, "it stays"
     # Other weights are shipped: these seeds were of something else.
     left(shipped, 0, "another", record["accuracy"])
     make._write_card(shipped)
-    assert "differ by more" not in (shipped / "README.md").read_text() and len(row("short JSON")) == 4
-    left(work, 2, make._key(inputs, 2), record["accuracy"])
-    make._note_other_seed(inputs, work)
-    assert [one["seed"] for one in json.loads(make.OTHERS.read_text())] == [1]
+    assert "differ by more" not in told() and len(row("short JSON")) == 4
+    make._note_other_seed(inputs, left(work, 2, make._key(inputs, 2), record["accuracy"]), [])
+    assert [one["seed"] for one in json.loads(make.OTHERS.read_text())] == [1, 3]
+
+
+def test_the_record_of_the_shipped_model_tells_of_itself_alone() -> None:
+    """It is part of what the model is known by."""
+    told = json.loads((SHIPPED / "training.json").read_text())
+    assert set(told) == {"datasets", "seeds", "worlds_sha256", "machine", "accuracy", "stages"}
 
 
 def test_a_stage_that_there_is_not_is_refused(

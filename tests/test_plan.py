@@ -307,6 +307,9 @@ def test_what_the_record_answered_is_no_speed_of_the_model(root: Path, runtime: 
         assert speeds(Catalog(root))["tiny"] == pytest.approx(4500 / 100)
         publish(root, half, 50, usage, 1000, {"new_replies": 10, "recorded_replies": 10})
         assert speeds(Catalog(root))["tiny"] == pytest.approx((4500 + 2250) / 150)
+        # What an attempt that was killed had computed was answered by the record, and its seconds count.
+        publish(root, half, 50, usage, 1000, {"new_replies": 0, "recorded_replies": 20}, killed=True)
+        assert speeds(Catalog(root))["tiny"] == pytest.approx((4500 + 4500) / 150)
     finally:
         shutil.rmtree(root / "results" / "cells")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipe.measured import difference, interval
+from recipe.measured import ITEMS, difference, interval
 from recipe.stages import STAGES
 
 SEEDS_APART = 0.05
@@ -72,13 +72,14 @@ Its answers outside of its worlds mean nothing.
 
 
 def _seed(other: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]], floors: Mapping[str, float]) -> str:
-    """What differs with another seed.
+    """What differs with another seed, of the skills that both were measured in. Lists count once, not their items too.
 
     Args:
         accuracy: of each skill, with the shipped seed.
     """
-    found = {name: other["right"][name] for name in accuracy}
-    apart = {name: abs(found[name] - value["right"]) for name, value in accuracy.items()}
+    found: Mapping[str, float] = other["right"]
+    skills = [name for name in accuracy if name in found and not name.endswith(ITEMS)]
+    apart = {name: abs(found[name] - accuracy[name]["right"]) for name in skills}
     apart = {name: by for name, by in apart.items() if by > SEEDS_APART}
     sure = [
         name
@@ -87,12 +88,13 @@ def _seed(other: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, float]],
     ]
     missed = [name for name, floor in floors.items() if found.get(name, 0.0) < floor]
     points = f"{100 * SEEDS_APART:.0f} points"
+    lost = f" It costs earlier skills more than two points: {'; '.join(other['lost'])}." if other["lost"] else ""
     return f"""
 The last stage with seed {other["seed"]}, which draws other lessons ({other["seconds"] / 60:.0f} minutes, loss \
-{other["loss"]}): of {len(accuracy)} skills {len(apart)} differ by more than {points}\
-{" (" + ", ".join(apart) + ")" if apart else ""}, {len(sure) or "none"} of them by more than {points} and what as few \
-questions leave open (1.96 standard errors){": " + ", ".join(sure) if sure else ""}; of {len(floors)} floors it does \
-not reach {len(missed)}.
+{other["loss"]}): of {len(skills)} skills {len(apart)} differ by more than {points}\
+{" (" + "; ".join(apart) + ")" if apart else ""}, {len(sure) or "none"} of them by more than {points} and what as few \
+questions leave open (1.96 standard errors){": " + "; ".join(sure) if sure else ""}. Of {len(floors)} floors it does \
+not reach {len(missed)}.{lost}
 """
 
 
@@ -146,13 +148,15 @@ def skills(
         if dataset in datasets:
             tables.setdefault(dataset, {})[method] = value
             continue
+        # Items of one list are right or wrong together: their interval would be too narrow.
         low, high = (100 * bound for bound in interval(value["right"], value["asked"]))
+        between = "" if name.endswith(ITEMS) else f"{low:.0f} to {high:.0f}"
         floor = f"{100 * floors[name]:.0f}" if name in floors else ""
         missed = " (not reached)" if name in floors and value["right"] < floors[name] else ""
         table[name] = value
-        right = [value["right"], *(other["right"][name] for other in other_seeds)]
-        shares = " | ".join(f"{100 * share:.0f}" for share in right)
-        rows.append(f"| {name} | {shares} | {low:.0f} to {high:.0f} | {floor}{missed} | {value['asked']} |")
+        right = [value["right"], *(other["right"].get(name) for other in other_seeds)]
+        shares = " | ".join("" if share is None else f"{100 * share:.0f}" for share in right)
+        rows.append(f"| {name} | {shares} | {between} | {floor}{missed} | {value['asked']} |")
     methods = list(next(iter(tables.values()), {}))
     by_dataset = [
         f"| {dataset} | " + " | ".join(f"{100 * found[m]['right']:.0f}" for m in methods) + " |"

@@ -87,11 +87,11 @@ def _put(catalog: Catalog, made: Mapping[str, Path], output: Path) -> None:
         if made[name] != TRAINED / name:
             _copy(made[name], TRAINED / name)
     _copy(made[latest], output)
-    _write_card(output)
     if pinned:
         sha = weights.content_of({p.relative_to(output).as_posix(): fingerprint(p) for p in weights.files_of(output)})
         path = catalog.root / catalog.model_card("pico")
         write_atomically(path, path.read_bytes().replace(pinned.encode(), sha.encode()))
+    _write_card(output)
 
 
 def _write_card(folder: Path) -> None:
@@ -104,20 +104,26 @@ def _write_card(folder: Path) -> None:
 def _others(line: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What other seeds have reached of the stage of a record's line, where it is the shipped one."""
     known = json.loads(OTHERS.read_text()) if OTHERS.is_file() else []
-    return [one for one in known if one["shipped_sha256"] == line.get("data_sha256")]
+    return [one for one in known if one["shipped_data_sha256"] == line.get("data_sha256")]
 
 
-def _note_other_seed(inputs: Path, work: Path) -> None:
-    """Where a trained stage is the shipped model's last one but for its seed, keep what it has reached beside that
-    model, and put it on the card."""
+def _note_other_seed(inputs: Path, work: Path, lost: Sequence[str]) -> None:
+    """Where a trained stage is the shipped model's last one but for its seed (the same worlds, lessons and weights to
+    begin with), keep what it has reached beside that model, and put it on the card.
+
+    Args:
+        lost: the skills that it costs more than it may.
+    """
     record = json.loads((work / RECORD).read_text())
-    line, shipped = record["stages"][-1], json.loads((SHIPPED / RECORD).read_text())["stages"][-1]
-    if line["seed"] == shipped["seed"] or shipped["data_sha256"] != _key(inputs, shipped["seed"]):
+    told = json.loads((SHIPPED / RECORD).read_text()) if (SHIPPED / RECORD).is_file() else {}
+    line, shipped = record["stages"][-1], told.get("stages", [{}])[-1]
+    made_of = shipped.get("data_sha256")
+    if made_of is None or line["seed"] == shipped["seed"] or made_of != _key(inputs, shipped["seed"]):
         return
     right = {skill: found["right"] for skill, found in record["accuracy"].items()}
-    told = {name: line[name] for name in ("seed", "seconds", "loss")}
+    kept = {name: line[name] for name in ("seed", "seconds", "loss")}
     others = {one["seed"]: one for one in _others(shipped)}
-    others[line["seed"]] = {**told, "right": right, "shipped_sha256": shipped["data_sha256"]}
+    others[line["seed"]] = {**kept, "right": right, "lost": [*lost], "shipped_data_sha256": made_of}
     OTHERS.write_text(json.dumps([others[seed] for seed in sorted(others)], indent=1) + "\n")
     _write_card(SHIPPED)
 
@@ -196,21 +202,21 @@ def _trained(
     runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
     _evaluated(runtime, prepared, inputs, work, work, REPLIES)
     _record(inputs, work, stage, earlier, base)
-    _note_other_seed(inputs, work)
+    lost: Mapping[str, tuple[float, float]] = {}
     if base is not None:
         asked = measure(work / f"before.{REPLIES}")
         # Items of one list are right or wrong together, so that they say less than as many questions.
         guarded = [s for s in asked if s.partition(": ")[0] not in DATASETS and not s.endswith(ITEMS)]
-        if lost := costs(work / f"before.{REPLIES}", work / REPLIES, guarded):
-            raise UpkeepError(
-                f"the stage {stage.name!r} costs earlier skills more than two points",
-                where=work,
-                expected="as many right answers to the same questions as before it",
-                found="; ".join(
-                    f"{skill}: {100 * a:.0f}% before, {100 * b:.0f}% after" for skill, (a, b) in lost.items()
-                ),
-                remedy="let earlier lessons come back more often (`replay` in recipe/stages.py), or train fewer steps",
-            )
+        lost = costs(work / f"before.{REPLIES}", work / REPLIES, guarded)
+    _note_other_seed(inputs, work, [*lost])
+    if lost:
+        raise UpkeepError(
+            f"the stage {stage.name!r} costs earlier skills more than two points",
+            where=work,
+            expected="as many right answers to the same questions as before it",
+            found="; ".join(f"{skill}: {100 * a:.0f}% before, {100 * b:.0f}% after" for skill, (a, b) in lost.items()),
+            remedy="let earlier lessons come back more often (`replay` in recipe/stages.py), or train fewer steps",
+        )
     return work
 
 

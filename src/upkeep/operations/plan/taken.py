@@ -40,9 +40,7 @@ def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = Tru
     paid = spec is not None and spec.engine == "endpoint"
     computed = measured.get("computed_prompt_tokens", None if used.calls else 0.0) if told else None
     trains = isinstance(job, Training) and catalog.method(job.method).asks  # it counts its requests alone
-    # Those of attempts that were killed are told nowhere.
-    whole = all(attempt.outcome == "complete" for attempt in manifest.attempts)
-    replies = measured.get("recorded_replies", 0.0) + measured.get("new_replies", 0.0) if whole else None
+    replies = measured.get("recorded_replies", 0.0) + measured.get("new_replies", 0.0) if _whole(manifest) else None
     return Amounts(
         requests=replies if trains else float(used.calls),
         prompt_tokens=None if trains else float(used.prompt),
@@ -53,6 +51,11 @@ def took(catalog: Catalog, job: Job, manifest: Manifest, *, arrivals: bool = Tru
         usd=measured.get("cost_usd") if paid else 0.0,
         usd_at_most=measured.get("cost_usd") if paid else 0.0,
     )
+
+
+def _whole(manifest: Manifest) -> bool:
+    """Whether its counts of replies are of all that it asked: those of attempts that were killed are told nowhere."""
+    return all(attempt.outcome == "complete" for attempt in manifest.attempts)
 
 
 def worked_s(manifest: Manifest) -> float:
@@ -76,7 +79,9 @@ def speeds(catalog: Catalog) -> dict[str, float]:
         if "own_code" in manifest.identity_parts:
             model = f"{path.parents[2].name}/{model}"
         new, recorded = (manifest.measured.get(f"{kind}_replies", 0.0) for kind in ("new", "recorded"))
-        if recorded and not new:
+        if not _whole(manifest):  # what the record answered then may be what an attempt that was killed had computed
+            recorded = 0.0
+        elif recorded and not new:
             continue
         used = manifest.measured.get("computed_prompt_tokens", 0.0) + arrival(manifest).prompt
         made = used + asked(manifest).completion
