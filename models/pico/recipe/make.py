@@ -97,8 +97,13 @@ def _put(catalog: Catalog, made: Mapping[str, Path], output: Path) -> None:
 def _write_card(folder: Path) -> None:
     """The card of a model; on that of the shipped one stands what other seeds have reached."""
     record = json.loads((folder / RECORD).read_text())
-    others = _others(record["stages"][-1]) if "stages" in record else []
-    (folder / "README.md").write_text(card(record, folder / LOG, others))
+    (folder / "README.md").write_text(card(record, folder / LOG, _others(_last(record))))
+
+
+def _last(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The last stage's line of a record; empty in one without any."""
+    stages: Sequence[Mapping[str, Any]] = record.get("stages", [{}])
+    return stages[-1]
 
 
 def _others(line: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -116,7 +121,7 @@ def _note_other_seed(inputs: Path, work: Path, lost: Sequence[str]) -> None:
     """
     record = json.loads((work / RECORD).read_text())
     told = json.loads((SHIPPED / RECORD).read_text()) if (SHIPPED / RECORD).is_file() else {}
-    line, shipped = record["stages"][-1], told.get("stages", [{}])[-1]
+    line, shipped = _last(record), _last(told)
     made_of = shipped.get("data_sha256")
     if made_of is None or line["seed"] == shipped["seed"] or made_of != _key(inputs, shipped["seed"]):
         return

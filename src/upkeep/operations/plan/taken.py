@@ -79,12 +79,12 @@ def speeds(catalog: Catalog) -> dict[str, float]:
         if "own_code" in manifest.identity_parts:
             model = f"{path.parents[2].name}/{model}"
         new, recorded = (manifest.measured.get(f"{kind}_replies", 0.0) for kind in ("new", "recorded"))
-        if not _whole(manifest):  # what the record answered then may be what an attempt that was killed had computed
-            recorded = 0.0
-        elif recorded and not new:
+        # After a killed attempt the record answers what that one had computed.
+        replayed = recorded / (new + recorded) if recorded and _whole(manifest) else 0.0
+        if replayed == 1:
             continue
         used = manifest.measured.get("computed_prompt_tokens", 0.0) + arrival(manifest).prompt
         made = used + asked(manifest).completion
-        tokens[model] = tokens.get(model, 0.0) + (made * new / (new + recorded) if recorded else made)
+        tokens[model] = tokens.get(model, 0.0) + made * (1 - replayed)
         seconds[model] = seconds.get(model, 0.0) + worked_s(manifest)
     return {model: tokens[model] / spent for model, spent in seconds.items() if spent and tokens[model]}
