@@ -16,6 +16,7 @@ from upkeep.catalog import Catalog
 from upkeep.cell.lockstep import Generate, Generated, lockstep
 from upkeep.contract import EngineSettings, Sampling
 from upkeep.serving import transformers_engine
+from upkeep.serving.lanes import LANES
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = Catalog(ROOT).model("pico")
@@ -64,7 +65,7 @@ def main() -> None:
     print("| decoded | tokens of answers | seconds | ratio |\n| --- | ---: | ---: | ---: |")
     alone = 0.0
     answer(8, arguments.context, arguments.reply, lanes=True)  # the first products of a process take longer
-    for name, lanes in (("one by one", False), (f"in {transformers_engine.LANES} lanes", True)):
+    for name, lanes in (("one by one", False), (f"in {LANES} lanes", True)):
         seconds, tokens = answer(arguments.requests, arguments.context, arguments.reply, lanes)
         alone = alone or seconds
         print(f"| {name} | {tokens:,} | {seconds:.2f} | {alone / seconds:.1f} |", flush=True)

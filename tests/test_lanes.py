@@ -25,7 +25,7 @@ from upkeep.cell.lockstep import (
     lockstep,
 )
 from upkeep.contract import Sampling
-from upkeep.serving.lanes import LANES
+from upkeep.serving.lanes import LANES, ROWS
 
 __all__ = ["tiny"]
 
@@ -73,17 +73,18 @@ def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come
         found = loop.run(at_once())
     assert found == [text for text, _, _ in answers(one_by_one, mixed)]
     answers(grouped, CHATS)
-    assert waiting.computed == grouped.computed < one_by_one.computed
+    assert waiting.computed == grouped.computed == one_by_one.computed
 
 
-def test_rows_of_a_step_do_not_depend_on_each_other(tiny: Path) -> None:
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(rows: int, tiny: Path) -> None:
     model: Any = engine(tiny)
+    assert rows in model._rows
     with torch.inference_mode():
-        alike = model._step([(7, 0)] * LANES)
-        model._held_in_lanes.empty()
-        mixed = model._step([(7, 0) if n % 3 else (n, 0) for n in range(LANES)])
-    assert all(torch.equal(alike[0], mixed[n]) for n in range(LANES) if n % 3)
-    assert not torch.equal(alike[0], mixed[3])
+        alone = model._tried([[7] * LANES])[0]
+        alike, mixed = model._tried([[7] * rows]), model._tried([[7 if n % 3 else n for n in range(rows)]])
+    assert torch.equal(alike, alone.expand_as(alike))
+    assert all(torch.equal(alone, mixed[n]) == (n % 3 > 0) for n in range(rows))
 
 
 def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
@@ -98,9 +99,9 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
             model._forward(ids, keep=1)
             model._held_in_lanes.fill(n, model._layers)
         for step in range(3):
-            rows = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
-            logits = model._step([*rows, *[None] * (LANES - len(rows))])
-            for n, (token, _) in enumerate(rows):
+            latest = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
+            logits = model._step([*range(len(prompts))], latest, LANES)
+            for n, (token, _) in enumerate(latest):
                 prompts[n].append(token)
                 assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
 
@@ -227,7 +228,7 @@ def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(
             transformers_engine.TransformersEngine,
             "_step",
-            lambda self, rows: torch.arange(len(rows) * 3.0).reshape(len(rows), 3),
+            lambda self, lanes, latest, rows: torch.arange(rows * 3.0).reshape(rows, 3),
         )
     model: Any = engine(tiny)
     assert together(model, CHATS, None) == [text for text, _, _ in answers(engine(tiny), CHATS)]

@@ -36,7 +36,7 @@ from upkeep.serving.counting import cells as counting
 from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import FILLER
 from upkeep.serving.counting.records import CountJob, Counts, Line
-from upkeep.serving.counting.reuse import Blocks, Latest, computed, least
+from upkeep.serving.counting.reuse import Blocks, Segments, computed, least
 
 # ---------------------------------------------------------------- nothing is spent
 
@@ -243,8 +243,8 @@ def test_an_answer_is_reused_by_the_prompt_that_goes_on_from_it() -> None:
     assert engine.reused(prompt(range(16))) == 0
 
 
-def test_the_latest_prompt_alone_is_reused_by_whole_segments_and_never_the_last() -> None:
-    engine = Latest()
+def test_without_room_the_latest_prompt_alone_is_reused_by_whole_segments_and_never_the_last() -> None:
+    engine = Segments(0)
     assert engine.reused(prompt([1, 2], [3], [4])) == 0
     assert engine.reused(prompt([1, 2], [3], [4])) == 3
     assert engine.reused(prompt([9], [9])) == 0

@@ -27,7 +27,8 @@ from upkeep.operations.plan.counts.sample import sample
 from upkeep.operations.plan.counts.tally import Tally
 from upkeep.serving.counting.cells import count
 from upkeep.serving.counting.records import Assumed, CountJob, Counts, Line
-from upkeep.serving.counting.reuse import BLOCK, Latest, Segments, reuse
+from upkeep.serving.counting.reuse import BLOCK, Segments, reuse
+from upkeep.serving.lanes import KEPT_TOKENS
 
 __all__ = ["root", "runtime"]
 
@@ -50,21 +51,27 @@ def test_before_each_counted_probe_comes_that_of_its_question_where_an_engine_ke
 
 
 @given(st.lists(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=2), min_size=1, max_size=4), max_size=8))
-def test_whole_segments_of_every_earlier_prompt_are_kept_and_never_the_last(prompts: list[list[list[int]]]) -> None:
-    engine = Segments()
+def test_whole_segments_of_every_earlier_prompt_are_reused_and_the_last_is_always_computed(
+    prompts: list[list[list[int]]],
+) -> None:
+    engine = Segments(None)
     earlier: list[list[array[int]]] = []
     for parts in prompts:
         segments = [array("i", part) for part in parts]
-        most = max((shared_segments(one[:-1], segments[:-1]) for one in earlier), default=0)
+        most = max((shared_segments(one, segments[:-1]) for one in earlier), default=0)
         assert engine.reused(TokenPrompt.of(segments)) == sum(map(len, segments[:most]))
         earlier.append(segments)
 
 
-@pytest.mark.parametrize(("held", "kind"), [(None, Latest), (False, Latest), (True, Segments)])
-def test_the_transformers_engine_keeps_a_question_s_prompts_where_it_is_asked_by_itself(
-    held: bool | None, kind: type
+@pytest.mark.parametrize(("held", "third", "whole"), [(None, True, False), (False, False, False), (True, True, True)])
+def test_of_a_sample_the_transformers_engine_keeps_what_its_order_says(
+    held: bool | None, third: bool, whole: bool
 ) -> None:
-    assert type(reuse(description(engine=EngineSettings(name="transformers")), held)) is kind
+    """Whether a prompt is found again after another one, where each takes a third of the room, and all of it."""
+    for size, again in ((KEPT_TOKENS // 3, third), (KEPT_TOKENS, whole)):
+        kept = reuse(description(engine=EngineSettings(name="transformers")), held)
+        one, other = (TokenPrompt.of([array("i", [first] * size), array("i", [1])]) for first in (1, 2))
+        assert [kept.reused(prompt) for prompt in (one, other, one, one)] == [0, 0, size if again else 0, size]
 
 
 # ---------------------------------------------------------------- counted as it is asked

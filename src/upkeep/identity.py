@@ -46,6 +46,7 @@ ENGINE_CODE = (
     "serving/llama_files.py",
     "serving/loading.py",
     "serving/sampling.py",
+    "serving/segments.py",
     "serving/serve.py",
     "serving/transformers_engine.py",
     "serving/vllm_engine.py",

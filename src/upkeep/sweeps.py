@@ -18,7 +18,7 @@ from upkeep.method_cards import ranked_by, shown_of
 MOST = 4
 """Cells side by side: each has a container, for whose memory the job asks."""
 KEEP_NONE = ("transformers", "endpoint")
-"""Engines that keep no prompt for another cell but the latest one, or of which nobody knows."""
+"""Engines that have little room for prompts of another cell, or of which nobody knows."""
 
 
 def sweeps(catalog: Catalog, cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from upkeep.catalog import Catalog
 from upkeep.contract import Count, ModelSpec, Positive, Record, Seconds
-from upkeep.serving.lanes import LANE_TOKENS, LANES
+from upkeep.serving.lanes import LANE_TOKENS, ROWS
 from upkeep.yaml_files import read_yaml
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -180,13 +180,13 @@ def work_s(spec: ModelSpec, known: Figures, found: Work, together: float, in_fli
         in_flight: requests that it works on at a time, at most.
     """
     own = (found.computed + found.output) / max(1.0, found.requests)
-    lanes = LANES if found.prompt + found.output <= LANE_TOKENS * found.requests else 1
+    steps = ROWS if found.prompt + found.output <= LANE_TOKENS * found.requests else (1,)
     if spec.engine == "transformers":
-        in_flight = lanes
+        in_flight = max(steps)
     batch = max(1.0, min(together, in_flight, known.room / (known.kv * max(1.0, own))))
     prefill = known.token * found.computed + known.pair * found.attended
     if known.bandwidth is None:
-        rows = lanes / batch if spec.engine == "transformers" else 1.0  # a step decodes as many lanes as there are
+        rows = next(rows for rows in steps if rows >= batch) / batch if spec.engine == "transformers" else 1.0
         return (prefill + rows * known.token * found.output + known.pair * found.read) / known.arithmetic
     read = found.output / batch * weights_read(spec, known, batch) + known.kv * found.read
     return prefill / known.arithmetic + read / known.bandwidth

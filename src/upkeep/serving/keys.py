@@ -1,4 +1,5 @@
-"""Keys and values as the transformers engine holds them: of the latest prompt, and of the sequences in its lanes."""
+"""Keys and values as the transformers engine holds them: of the latest prompt, of segments of earlier ones, and of the
+sequences in its lanes."""
 
 from __future__ import annotations
 
@@ -41,6 +42,19 @@ class Held:
         return new
 
 
+def cut(layers: Sequence[Held], first: int, end: int) -> torch.Tensor:
+    """A copy of the tokens from `first` to `end` (layers, 2, heads, tokens, head size)."""
+    parts = [held[0, :, first:end] for layer in layers for held in (layer.keys, layer.values)]
+    return torch.stack(parts).unflatten(0, (-1, 2))
+
+
+def extend(layers: Sequence[Held], parts: Sequence[torch.Tensor]) -> None:
+    """Append what was cut off, in this order."""
+    if parts:
+        for layer, (keys, values) in zip(layers, torch.cat([*parts], 3), strict=True):
+            layer.update(keys[None], values[None])
+
+
 def as_cache(layers: Sequence[Held]) -> Any:
     """As a model of transformers reads and extends them."""
     from transformers.cache_utils import Cache, DynamicLayer
@@ -64,8 +78,7 @@ def as_cache(layers: Sequence[Held]) -> Any:
 
 
 class Lanes:
-    """Keys and values of the sequences that are decoded together; those of one layer are in one buffer (2, lanes,
-    heads, room, head size).
+    """Keys and values of the sequences that are decoded together: a buffer (layers, 2, lanes, heads, room, head size).
 
     Args:
         layers, heads, size: how many layers, heads of keys, and numbers in each.
@@ -75,10 +88,7 @@ class Lanes:
     def __init__(self, layers: int, heads: int, size: int, like: torch.Tensor) -> None:
         self.lengths = [0] * LANES
         """Tokens that each lane holds."""
-        self._held = [like.new_empty((2, LANES, heads, 0, size)) for _ in range(layers)]
-        self._by_lane: list[list[tuple[torch.Tensor, ...]]] = [[] for _ in range(layers)]
-        """Of each layer and lane the keys and values, as parts of these buffers."""
-        self._rows = torch.arange(LANES, device=like.device)
+        self._held = like.new_empty((layers, 2, LANES, heads, 0, size))
 
     def fill(self, lane: int, layers: Sequence[Held]) -> None:
         """Have a lane hold what `layers` hold."""
@@ -88,34 +98,33 @@ class Lanes:
             keys[lane, :, :length] = layer.keys[0, :, :length]
             values[lane, :, :length] = layer.values[0, :, :length]
 
-    def begin(self, used: Sequence[bool]) -> None:
-        """Begin a step, which adds a token to each lane that is in use. What the others held is no longer whole."""
-        self._used = used
-        self.lengths = [length + one for length, one in zip(self.lengths, used, strict=True)]
-        self._make_room(max(1, *self.lengths))
-        self._places = torch.tensor([max(length - 1, 0) for length in self.lengths], device=self._rows.device)
+    def begin(self, used: Sequence[int]) -> None:
+        """Begin a step, whose first rows are these lanes, each longer by a token then."""
+        for lane in used:
+            self.lengths[lane] += 1
+        self._make_room(max(self.lengths))
+        places = [[lane, self.lengths[lane] - 1] for lane in used]
+        self._used, self._places = torch.tensor(places, device=self._held.device).T
+        layers = self._held.flatten(0, 1)
+        self._parts = [layers[:, lane : lane + 1, :, : self.lengths[lane]].unbind() for lane in used]
+        """Of each of these lanes the keys and the values of each layer."""
 
     def attend(self, number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """Attention (lanes, heads, 1, head size) in a layer; one lane after the other, so that none feels how long the
-        others are."""
-        self._held[number][:, self._rows, :, self._places] = torch.stack((key[:, :, 0], value[:, :, 0]), 1)
-        found = [
-            attention(asked, keys.narrow(2, 0, length), values.narrow(2, 0, length))
-            if used
-            else torch.zeros_like(asked)
-            for asked, (keys, values), length, used in zip(
-                query.split(1), self._by_lane[number], self.lengths, self._used, strict=True
-            )
-        ]
-        return torch.cat(found)
+        """Attention (rows, heads, 1, head size) in a layer; one lane after the other, so that none feels how long the
+        others are. Rows without a lane attend to nothing."""
+        new = torch.stack((key[:, :, 0], value[:, :, 0]), 1)
+        self._held[number][:, self._used, :, self._places] = new[: len(self._parts)]
+        found = query.new_zeros(query.shape)
+        for row, parts in enumerate(self._parts):
+            found[row] = attention(query[row : row + 1], parts[2 * number], parts[2 * number + 1])[0]
+        return found
 
     def empty(self) -> None:
         self.lengths = [0] * LANES
 
     def _make_room(self, length: int) -> None:
-        if length > (room := self._held[0].shape[3]):
+        if length > (room := self._held.shape[4]):
             room = min(-(-max(length, 2 * room) // GROWTH) * GROWTH, LANE_TOKENS)
-            for number, old in enumerate(self._held):
-                self._held[number] = old.new_empty((*old.shape[:3], room, old.shape[4]))
-                self._held[number][..., : old.shape[3], :] = old
-                self._by_lane[number] = [lane.split(1) for lane in self._held[number].transpose(0, 1)]
+            old = self._held
+            self._held = old.new_empty((*old.shape[:4], room, old.shape[5]))
+            self._held[..., : old.shape[4], :] = old

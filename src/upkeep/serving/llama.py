@@ -131,8 +131,10 @@ class Llama:
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         for number, layer in enumerate(self._layers):
             normed = layer.before(x)
-            query = _rotated(layer.heads(normed, layer.query, layer.query_norm), cos, sin)
-            key = _rotated(layer.heads(normed, layer.key, layer.key_norm), cos, sin)
+            query = layer.heads(normed, layer.query, layer.query_norm)
+            key = layer.heads(normed, layer.key, layer.key_norm)
+            both = _rotated(torch.cat((query, key), 1), cos, sin)
+            query, key = both.split((query.shape[1], key.shape[1]), 1)
             found = attend(number, query, key, layer.heads(normed, layer.value))
             x = x + layer.output(found.transpose(1, 2).flatten(2))
             normed = layer.after(x)

@@ -1,21 +1,22 @@
-"""The transformers engine, on a CPU or a GPU: prompts one at a time with exact reuse of the latest prefix, answers in
-lanes.
+"""The transformers engine, on a CPU or a GPU: prompts one at a time with exact reuse of earlier ones, answers in lanes.
 
 Floating-point sums depend on the shapes they are computed in. So that an answer is the same, bit by bit, whether its
 prefix was in the cache or not, a prompt is always computed in the same steps: segment by segment, and where segments
 begin depends on the prompt alone (`upkeep.cell.tokens`). The cache holds the latest prompt and is cut back only to
-the beginning of a segment.
+the beginning of a segment; of other prompts that came last, segments are kept and copied into it.
 
-The tokens of answers are computed for `LANES` sequences at a time, for a small model spends most of a step outside of
-sums. A step always has that many rows, empty ones too, no row of a product depends on another one (the engine looks
-whether that is so when it starts), and each sequence attends to its own keys by itself. Which sequences are decoded
-alone depends on the model and their own lengths. So order, resuming and other probes never change an answer.
+The tokens of answers are computed for up to `LANES` sequences at a time, for a small model spends most of a step
+outside of sums. A step has one of `ROWS` rows, empty ones too; no row of a product depends on another one or on how
+many there are (the engine looks for which of these numbers that is so when it starts), and each sequence attends to its
+own keys by itself. Which sequences are decoded alone depends on the model and their own lengths. So order, resuming and
+other probes never change an answer.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,10 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, 
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving import llama, llama_files
-from upkeep.serving.keys import Held, Lanes, as_cache
-from upkeep.serving.lanes import LANE_TOKENS, LANES
+from upkeep.serving.keys import Held, Lanes, as_cache, cut, extend
+from upkeep.serving.lanes import KEPT_TOKENS, LANE_TOKENS, ROWS
 from upkeep.serving.sampling import Constraint, Sampler
+from upkeep.serving.segments import KeptSegments
 
 SCORED_TOKENS = 256
 """Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
@@ -130,12 +132,16 @@ class TransformersEngine(Engine):
         self._cache = None if self._llama is not None else as_cache(self._layers)
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
+        self._kept: KeptSegments[torch.Tensor] = KeptSegments(KEPT_TOKENS)
+        """Of segments of earlier prompts the keys and values."""
         self._queue: list[Request] = []
-        self._lanes: list[Running | None] = [None] * LANES
-        self.lanes = 1
+        self._rows: Sequence[int] = ()
+        """How many a step may have."""
         if self._llama is not None:
             self._held_in_lanes = Lanes(layers, heads, size, self._llama.embedding)
-            self.lanes = LANES if self._lanes_agree() else 1
+            self._rows = self._agreeing()
+        self.lanes = most = max(self._rows, default=1)
+        self._lanes: list[Running | None] = [None] * most
 
     def _load(self, path: str, spec: ModelSpec) -> None:
         """By transformers, which takes seconds to import."""
@@ -178,8 +184,9 @@ class TransformersEngine(Engine):
     def reset(self) -> None:
         # Keys and values that are held change no answer, but they would change what a cell counts as cached.
         self._queue.clear()
-        self._lanes = [None] * LANES
+        self._lanes = [None] * len(self._lanes)
         self._held = ()
+        self._kept.clear()
         self.computed = 0
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -231,7 +238,7 @@ class TransformersEngine(Engine):
         generated = running.saw(logits[-1])
         if (
             generated is None
-            and self.lanes == LANES
+            and self._rows
             and self._before + request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS
         ):
             lane = self._lanes.index(None)
@@ -244,34 +251,45 @@ class TransformersEngine(Engine):
         return generated
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def _lanes_agree(self) -> bool:
-        """Whether a sequence gives the same bits in every lane, whatever is in the others. It does not where a machine
-        divides the work of a step among threads in the middle of a row: then sequences are decoded alone."""
-        agree = True
-        for position in range(3):
-            alike = self._step([(position, position)] * LANES)
-            agree = agree and bool((alike == alike[0]).all())
+    def _agreeing(self) -> list[int]:
+        """Of `ROWS` those with which a sequence gives the same bits in every row, whatever is in the others. It does
+        not where a machine divides the work of a step among threads in the middle of a row, or computes few rows in
+        another order. Where none is left, sequences are decoded alone."""
+        found: dict[int, torch.Tensor] = {}
+        for rows in ROWS:
+            tokens = [[place] * rows for place in range(3)], [[place, *range(rows, 2 * rows - 1)] for place in range(3)]
+            alike, mixed = map(self._tried, tokens)
+            if (alike == alike[0]).all() and (mixed[0] == alike[0]).all():
+                found[rows] = alike[0]
+        most = max(found, default=None)
+        return [rows for rows, logits in found.items() if most is not None and torch.equal(logits, found[most])]
+
+    def _tried(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Logits (rows, vocabulary) after some tokens of as many sequences, a step for each of their places."""
+        for place, step in enumerate(tokens):
+            logits = self._step([*range(len(step))], [(token, place) for token in step], len(step))
         self._held_in_lanes.empty()
-        for position in range(3):
-            mixed = self._step([(position + (n and LANES + n), position) for n in range(LANES)])
-        self._held_in_lanes.empty()
-        return agree and bool((mixed[0] == alike[0]).all())
+        return logits
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane; what is answered leaves it."""
-        logits = self._step([(lane.latest, self._before + lane.place) if lane else None for lane in self._lanes])
+        used = [(n, lane) for n, lane in enumerate(self._lanes) if lane is not None]
+        latest = [(lane.latest, self._before + lane.place) for _, lane in used]
+        rows = next(rows for rows in self._rows if rows >= len(used))
+        logits = self._step([n for n, _ in used], latest, rows)
         finished: list[tuple[Request, Outcome]] = []
-        for n, lane in enumerate(self._lanes):
-            if lane and (generated := lane.saw(logits[n])) is not None:
+        for row, (n, lane) in enumerate(used):
+            if (generated := lane.saw(logits[row])) is not None:
                 self._lanes[n] = None
                 finished.append((lane.request, generated))
         return finished
 
-    def _step(self, rows: Sequence[tuple[int, int] | None]) -> torch.Tensor:
-        """Logits (lanes, vocabulary) after a token and its position for each lane; None for one that is not in use."""
+    def _step(self, lanes: Sequence[int], latest: Sequence[tuple[int, int]], rows: int) -> torch.Tensor:
+        """Logits (rows, vocabulary) after a token and its position for each of some lanes, which are the first rows."""
         assert self._llama is not None
-        self._held_in_lanes.begin([row is not None for row in rows])
-        tokens, positions = torch.tensor([row or (0, 0) for row in rows], device=self.device).T[..., None]
+        self._held_in_lanes.begin(lanes)
+        padded = [*latest, *[(0, 0)] * (rows - len(latest))]
+        tokens, positions = torch.tensor(padded, device=self.device).T[..., None]
         return self._llama(tokens, positions, self._held_in_lanes.attend, keep=1)[:, 0]
 
     def _score(self, request: Score) -> list[float]:
@@ -293,15 +311,21 @@ class TransformersEngine(Engine):
 
         The last segment is always computed, for its logits are not kept.
         """
-        reused = min(shared_segments(self._held, segments), len(segments) - 1) if self.prefix_cache else 0
-        cached = sum(map(len, segments[:reused]))
-        self._crop(cached)
+        ends = [0, *itertools.accumulate(map(len, segments))]
+        held, kept = 0, []
+        if self.prefix_cache:
+            held, kept = shared_segments(self._held, segments[:-1]), self._kept.find(segments[:-1])
+        self._crop(ends[held])
         self._held = ()
+        extend(self._layers, kept[held:])
+        reused = max(held, len(kept))
         for segment in segments[reused:-1]:
             self._forward(segment, keep=None)
         logits = self._forward(segments[-1], keep=1)
         self._held = segments
-        return logits, cached
+        if self.prefix_cache:
+            self._kept.keep(segments, lambda n: cut(self._layers, *(self._before + end for end in ends[n : n + 2])))
+        return logits, ends[reused]
 
     def _forward(self, ids: Sequence[int], keep: int | None) -> torch.Tensor:
         """Logits (keep, vocabulary) after `ids`, which extend what the cache holds; `keep` 0 is all of them, None that

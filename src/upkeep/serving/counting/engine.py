@@ -10,7 +10,7 @@ from upkeep.cell.tokens import nearest
 from upkeep.contract import ModelSpec
 from upkeep.serving.counting.forms import FormTokens, filled
 from upkeep.serving.counting.records import Assumed
-from upkeep.serving.counting.reuse import Latest, Reuse, Segments
+from upkeep.serving.counting.reuse import Reuse, Segments
 
 FILLER = (
     " the harbour was quiet when she came back from the market and nobody had seen where he went with an old letter"
@@ -52,7 +52,7 @@ class CountingEngine(Engine):
         self._reuse.forget()
 
     def step(self) -> Iterable[tuple[Request, Outcome]]:
-        held = self._reuse.held if isinstance(self._reuse, Latest) else ()
+        held = self._reuse.held if isinstance(self._reuse, Segments) else ()
         request = self._queue.pop(nearest(held, (request.prompt for request in self._queue)))
         if request.future.cancelled():
             return []
@@ -62,7 +62,7 @@ class CountingEngine(Engine):
         cached = self._reuse.reused(request.prompt)
         if isinstance(request, Score):
             # vLLM computes a prompt anew where it is to give log-probabilities.
-            self.computed += request.prompt.length - (cached if isinstance(self._reuse, Latest | Segments) else 0)
+            self.computed += request.prompt.length - (cached if isinstance(self._reuse, Segments) else 0)
             return [(request, [-1.0] * len(request.continuation))]
         ids = self._reply(request)
         self._reuse.generated(request.prompt, ids)

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from upkeep.cell.tokens import Segment, TokenPrompt, shared_segments
 from upkeep.contract import CellDescription
+from upkeep.serving.lanes import KEPT_TOKENS
+from upkeep.serving.segments import KeptSegments
 
 BLOCK = 16
 """Tokens that vLLM shares at a time (`upkeep.serving.vllm_engine.BLOCK`)."""
@@ -46,15 +48,23 @@ class Nothing:
         pass
 
 
-class Latest:
-    """The transformers engine: whole segments of the latest prompt; the last segment is always computed."""
+class Segments:
+    """The transformers engine: whole segments of the latest prompt, and of earlier ones as far as there is room; the
+    last segment is always computed.
 
-    def __init__(self) -> None:
+    Args:
+        room: tokens that are kept of earlier prompts; None for all.
+    """
+
+    def __init__(self, room: int | None) -> None:
         self.held: Sequence[Segment[int]] = ()
+        self._kept: KeptSegments[None] = KeptSegments(room)
 
     def reused(self, prompt: TokenPrompt) -> int:
-        n = min(shared_segments(self.held, prompt.segments), len(prompt.segments) - 1)
+        leading = prompt.segments[:-1]
+        n = max(shared_segments(self.held, leading), len(self._kept.find(leading)))
         self.held = prompt.segments
+        self._kept.keep(prompt.segments, lambda _: None)
         return sum(map(len, prompt.segments[:n]))
 
     def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
@@ -62,28 +72,7 @@ class Latest:
 
     def forget(self) -> None:
         self.held = ()
-
-
-class Segments:
-    """The transformers engine where each question is asked by itself: whole segments of every earlier prompt."""
-
-    def __init__(self) -> None:
-        self._known: set[int] = set()
-
-    def reused(self, prompt: TokenPrompt) -> int:
-        key, hits, counting = 0, 0, True
-        for segment in prompt.segments[:-1]:
-            key = hash((key, segment.tobytes()))
-            counting = counting and key in self._known
-            hits += len(segment) if counting else 0
-            self._known.add(key)
-        return hits
-
-    def generated(self, prompt: TokenPrompt, ids: Sequence[int]) -> None:
-        pass
-
-    def forget(self) -> None:
-        self._known.clear()
+        self._kept.clear()
 
 
 class Same:
@@ -191,13 +180,14 @@ def reuse(cell: CellDescription, held: bool | None = None, room: int | None = No
 
     Args:
         held: whether it keeps what a question was asked before (`CountJob.held`).
-        room: tokens that vLLM keeps at most; None for all.
+        room: tokens that vLLM keeps at most; None for all. Of a sample the transformers engine is taken to keep what
+            `held` says.
     """
     if not cell.engine.prefix_cache:
         return Nothing()
     match cell.engine.name:
         case "transformers":
-            return Segments() if held else Latest()
+            return Segments(KEPT_TOKENS if held is None else None if held else 0)
         case "own":
             return Same()
         case "vllm":

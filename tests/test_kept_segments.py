@@ -1,0 +1,78 @@
+"""What the transformers engine keeps of earlier prompts: no more than there is room for, and no answer hangs on it."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_models import CHATS, answers, engine, tiny
+from upkeep.cell.tokens import Segment
+from upkeep.serving import transformers_engine
+from upkeep.serving.segments import KeptSegments
+
+__all__ = ["tiny"]
+
+PROMPTS = st.lists(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=3), min_size=1, max_size=4), max_size=12)
+
+
+def segments(prompt: list[list[int]]) -> list[Segment[int]]:
+    return [array("i", part) for part in prompt]
+
+
+@given(PROMPTS, st.integers(0, 12))
+def test_what_is_found_of_a_prompt_is_of_its_own_beginning_and_never_more_than_there_is_room_for(
+    prompts: list[list[list[int]]], room: int
+) -> None:
+    kept: KeptSegments[tuple[tuple[int, ...], ...]] = KeptSegments(room)
+    beginnings = {tuple(map(tuple, one[:n])) for one in prompts for n in range(1, len(one) + 1)}
+    for prompt in prompts:
+        before = kept.find(segments(prompt))
+        made: list[int] = []
+
+        def of(place: int, prompt: list[list[int]] = prompt, made: list[int] = made) -> tuple[tuple[int, ...], ...]:
+            made.append(place)
+            return tuple(map(tuple, prompt[: place + 1]))
+
+        kept.keep(segments(prompt), of)
+        found = kept.find(segments(prompt))
+        assert found == [tuple(map(tuple, prompt[: n + 1])) for n in range(len(found))]
+        assert made == [*range(len(before), len(found))]
+        whole = sum(map(len, prompt)) <= room
+        assert whole == (len(found) == len(prompt))
+        every = {one for one in beginnings if len(kept.find(segments([*map(list, one)]))) == len(one)}
+        assert sum(len(one[-1]) for one in every) <= room
+
+
+def test_of_what_there_is_no_room_for_that_goes_which_was_not_asked_for_longest() -> None:
+    kept: KeptSegments[int] = KeptSegments(6)
+    a, b, c = (segments([[0, 0], [n, n]]) for n in (1, 2, 3))
+    for prompt in (a, b, a, c):
+        kept.keep(prompt, lambda place: place)
+    assert [len(kept.find(prompt)) for prompt in (a, b, c)] == [2, 1, 2]
+    kept.clear()
+    assert kept.find(a) == []
+
+
+@pytest.mark.parametrize("room", [0, 40, 300, None])
+def test_an_answer_is_the_same_however_much_is_kept_of_earlier_prompts(
+    room: int | None, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = [CHATS[n] for n in (4, 0, 6, 1, 4, 3, 0, 7, 2, 8, 5, 6)]
+    expected = [text for messages in mixed for text, _, _ in answers(engine(tiny, prefix_cache=False), [messages])]
+    if room is not None:
+        monkeypatch.setattr(transformers_engine, "KEPT_TOKENS", room)
+    assert [text for text, _, _ in answers(engine(tiny), mixed)] == expected
+
+
+def test_a_prompt_of_longer_ago_is_not_computed_again_and_none_of_a_cell_before(tiny: Path) -> None:
+    model = engine(tiny)
+    other = [{"role": "user", "parts": ["Something else altogether, at a length at which it is cut. " * 9, "Why?"]}]
+    (_, length, first), (_, _, between), (_, _, again) = answers(model, [CHATS[-1], other, CHATS[-1]])
+    assert first == between == 0
+    assert length - 60 < again < length
+    model.reset()
+    assert answers(model, [CHATS[-1]])[0][2] == 0
