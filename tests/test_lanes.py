@@ -25,7 +25,8 @@ from upkeep.cell.lockstep import (
     lockstep,
 )
 from upkeep.contract import Sampling
-from upkeep.serving.lanes import LANES, ROWS
+from upkeep.serving import keys, llama
+from upkeep.serving.lanes import BEGINNING_TOKENS, LANES, ROWS
 
 __all__ = ["tiny"]
 
@@ -48,7 +49,11 @@ def test_an_answer_is_the_same_whatever_was_asked_before(tiny: Path, sampling: S
 @pytest.mark.parametrize(
     "sampling", [None, SAMPLED, Sampling(repetition_penalty=1.3, presence_penalty=0.5, max_tokens=8)]
 )
-def test_an_answer_is_the_same_whatever_is_decoded_beside_it(tiny: Path, sampling: Sampling | None) -> None:
+@pytest.mark.parametrize("beginning", [BEGINNING_TOKENS, 30])
+def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
+    beginning: int, tiny: Path, sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "BEGINNING_TOKENS", beginning)
     chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
     model: Any = engine(tiny)
     assert model.lanes == LANES
@@ -97,13 +102,26 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
         for n, ids in enumerate(prompts):
             model._crop(0)
             model._forward(ids, keep=1)
-            model._held_in_lanes.fill(n, model._layers)
+            model._held_in_lanes.fill(n, model._layers, [], 0)
         for step in range(3):
             latest = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
             logits = model._step([*range(len(prompts))], latest, LANES)
             for n, (token, _) in enumerate(latest):
                 prompts[n].append(token)
                 assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
+
+
+@pytest.mark.parametrize("heads", [1, 3, 4])
+def test_attention_to_two_places_is_that_to_all(heads: int) -> None:
+    asked = torch.randn(5, 12, 1, 16)
+    first = [torch.randn(1, heads, 40, 16) for _ in range(2)]
+    rest = [[torch.randn(1, heads, 3 + n, 16) for _ in range(2)] for n in range(5)]
+    whole = [
+        llama.attention(query[None], *(torch.cat((one, other), 2) for one, other in zip(first, own, strict=True)))
+        for query, own in zip(asked, rest, strict=True)
+    ]
+    for size in (5, 8):
+        assert torch.allclose(llama.attention_divided(asked, first, rest, size), torch.cat(whole), atol=1e-6)
 
 
 def random_model(kind: str, dtype: torch.dtype, **more: Any) -> Any:

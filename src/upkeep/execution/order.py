@@ -225,7 +225,7 @@ def _engine(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int) -> 
     # What an engine of the method's own is asked is on no record: a further pass would have it all asked again.
     if spec is None or card.holds_model or catalog.engine(cell.model) is None or not corpus.probes:
         return None
-    # A CPU takes as long for each answer of a step, and the transformers engine keeps one prompt.
+    # A CPU takes as long for each answer of a step, and the transformers engine computes one prompt at a time.
     many = spec.gpus > 0 and spec.engine != "transformers" and not card.one_at_a_time
     shown = shown_of(card, cell.variant)
     if not many and not (shown and shown.ranked):
@@ -304,7 +304,8 @@ class _Engine:
 
     @property
     def _held(self) -> int:
-        """How many questions' prompts the engine keeps: the transformers engine its latest one."""
+        """How many questions' prompts the engine keeps: the transformers engine, which has little room beside the
+        latest one, no more than that for certain."""
         prompts = self.prompts
         if prompts.shown is None or not prompts.shown.ranked:
             return 0  # what a question finds by itself stands nowhere

@@ -4,12 +4,14 @@ sequences in its lanes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from upkeep.serving.lanes import LANE_TOKENS, LANES
-from upkeep.serving.llama import attention
+from upkeep.cell.tokens import Segment, shared_segments
+from upkeep.serving.lanes import BEGINNING_TOKENS, LANE_TOKENS, LANES
+from upkeep.serving.llama import attention, attention_divided
 
 GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
@@ -77,8 +79,20 @@ def as_cache(layers: Sequence[Held]) -> Any:
     return Cache(layers=[*map(Layer, layers)])
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What sequences begin with, held once for all lanes that have it."""
+
+    segments: Sequence[Segment[int]]
+    parts: Sequence[torch.Tensor]
+    """Of each layer the keys and the values (1, heads, tokens, head size)."""
+
+
 class Lanes:
     """Keys and values of the sequences that are decoded together: a buffer (layers, 2, lanes, heads, room, head size).
+
+    Lanes that begin alike attend to a long beginning together, each to the rest by itself, and what that gives is
+    weighed. Whether a sequence is so divided depends on its prompt alone.
 
     Args:
         layers, heads, size: how many layers, heads of keys, and numbers in each.
@@ -87,19 +101,38 @@ class Lanes:
 
     def __init__(self, layers: int, heads: int, size: int, like: torch.Tensor) -> None:
         self.lengths = [0] * LANES
-        """Tokens that each lane holds."""
+        """Tokens that each lane holds, but for its beginning."""
         self._held = like.new_empty((layers, 2, LANES, heads, 0, size))
+        self._beginnings: list[Beginning | None] = [None] * LANES
 
-    def fill(self, lane: int, layers: Sequence[Held]) -> None:
-        """Have a lane hold what `layers` hold."""
-        self.lengths[lane] = length = layers[0].length
+    def fill(self, lane: int, layers: Sequence[Held], leading: Sequence[Segment[int]], tokens: int) -> None:
+        """Have a lane hold what `layers` hold.
+
+        Args:
+            leading: the segments of its prompt that other prompts may begin with.
+            tokens: of these, and of what stands before all prompts.
+        """
+        start = tokens if tokens >= BEGINNING_TOKENS and self._held.device.type == "cpu" else 0
+        self._beginnings[lane] = self._beginning(layers, leading, start) if start else None
+        end = layers[0].length
+        self.lengths[lane] = length = end - start
         self._make_room(length)
         for (keys, values), layer in zip(self._held, layers, strict=True):
-            keys[lane, :, :length] = layer.keys[0, :, :length]
-            values[lane, :, :length] = layer.values[0, :, :length]
+            keys[lane, :, :length] = layer.keys[0, :, start:end]
+            values[lane, :, :length] = layer.values[0, :, start:end]
 
-    def begin(self, used: Sequence[int]) -> None:
-        """Begin a step, whose first rows are these lanes, each longer by a token then."""
+    def fill_alike(self, seed: int) -> None:
+        """Have all lanes begin with the same numbers, which are drawn."""
+        layers, _, _, heads, _, size = self._held.shape
+        drawn = torch.randn(layers * 2, 1, heads, BEGINNING_TOKENS, size, generator=torch.Generator().manual_seed(seed))
+        self._beginnings = [Beginning((), drawn.to(self._held).unbind())] * LANES
+
+    def begin(self, used: Sequence[int], sizes: Sequence[int]) -> None:
+        """Begin a step, whose first rows are these lanes, each longer by a token then.
+
+        Args:
+            sizes: numbers of rows that attend to one beginning together.
+        """
         for lane in used:
             self.lengths[lane] += 1
         self._make_room(max(self.lengths))
@@ -107,20 +140,38 @@ class Lanes:
         self._used, self._places = torch.tensor(places, device=self._held.device).T
         layers = self._held.flatten(0, 1)
         self._parts = [layers[:, lane : lane + 1, :, : self.lengths[lane]].unbind() for lane in used]
-        """Of each of these lanes the keys and the values of each layer."""
+        """Of each of these lanes the keys and the values of each layer, but for its beginning."""
+        groups: dict[int, tuple[Beginning, list[int]]] = {}
+        for row, lane in enumerate(used):
+            if (beginning := self._beginnings[lane]) is not None:
+                groups.setdefault(id(beginning), (beginning, []))[1].append(row)
+        self._groups = [(one, rows, min(size for size in sizes if size >= len(rows))) for one, rows in groups.values()]
+        self._alone = sorted({*range(len(used))}.difference(*(rows for _, rows, _ in self._groups)))
 
     def attend(self, number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """Attention (rows, heads, 1, head size) in a layer; one lane after the other, so that none feels how long the
-        others are. Rows without a lane attend to nothing."""
+        """Attention (rows, heads, 1, head size) in a layer; no lane feels how long the others are. Rows without a lane
+        attend to nothing."""
         new = torch.stack((key[:, :, 0], value[:, :, 0]), 1)
         self._held[number][:, self._used, :, self._places] = new[: len(self._parts)]
+        here = slice(2 * number, 2 * number + 2)
         found = query.new_zeros(query.shape)
-        for row, parts in enumerate(self._parts):
-            found[row] = attention(query[row : row + 1], parts[2 * number], parts[2 * number + 1])[0]
+        for row in self._alone:
+            found[row] = attention(query[row : row + 1], *self._parts[row][here])[0]
+        for beginning, rows, size in self._groups:
+            rest = [self._parts[row][here] for row in rows]
+            found[rows] = attention_divided(query[rows], beginning.parts[here], rest, size)
         return found
 
     def empty(self) -> None:
         self.lengths = [0] * LANES
+        self._beginnings = [None] * LANES
+
+    def _beginning(self, layers: Sequence[Held], leading: Sequence[Segment[int]], tokens: int) -> Beginning:
+        """That which another lane has, or a new one."""
+        for held in self._beginnings:
+            if held is not None and len(held.segments) == len(leading) == shared_segments(held.segments, leading):
+                return held
+        return Beginning(leading, cut(layers, 0, tokens).flatten(0, 1).unsqueeze(1).unbind())
 
     def _make_room(self, length: int) -> None:
         if length > (room := self._held.shape[4]):

@@ -12,3 +12,5 @@ LANE_TOKENS = 4096
 lanes together 9.7 GB with a model of 8B parameters (147 kB a token), 0.4 GB with `pico`."""
 KEPT_TOKENS = 8 * LANE_TOKENS
 """Tokens of earlier prompts whose keys and values are kept at most: half as many as may be in the lanes."""
+BEGINNING_TOKENS = 512
+"""Tokens before a prompt's own segments from which on lanes that have them alike hold them once."""

@@ -8,7 +8,7 @@ or step makes anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,3 +172,29 @@ def attention(
     if ratio > 1 and mask is not None:  # no kernel takes both
         keys, values = (x.repeat_interleave(ratio, 1) for x in (keys, values))
     return functional.scaled_dot_product_attention(query, keys, values, mask, enable_gqa=ratio > 1 and mask is None)
+
+
+def attention_divided(
+    query: torch.Tensor, first: Sequence[torch.Tensor], rest: Sequence[Sequence[torch.Tensor]], size: int
+) -> torch.Tensor:
+    """Of the queries of some sequences, on a CPU, each to keys and values that all have and to its own. What either
+    gives has the weight of the sum of its exponentials, whose logarithms are at hand.
+
+    Args:
+        query: (sequences, heads, 1, head size).
+        first: keys and values that all have.
+        rest: those of each sequence.
+        size: how many sequences attend to the first ones; what there are fewer is filled up, for the numbers of a row
+            depend on how many there are.
+    """
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    asked = query.view(len(query), first[0].shape[1], -1, query.shape[3])  # by the heads of keys
+    own = [flash(one[None], *parts) for one, parts in zip(asked, rest, strict=True)]
+    padded = asked.new_zeros((size, *asked.shape[1:]))
+    padded[: len(asked)] = asked
+    found, sums = flash(padded.permute(1, 2, 0, 3).flatten(1, 2)[None], *first)
+    shared = found.view(*padded.shape[1:3], size, -1).permute(2, 0, 1, 3)[: len(asked)]
+    weight = sums.view(*padded.shape[1:3], size).permute(2, 0, 1)[: len(asked)] - torch.cat([one for _, one in own])
+    # As wide as what it weighs, for the last few of numbers are computed another way than those before.
+    weight = weight[..., None].expand_as(shared).contiguous().sigmoid()
+    return torch.lerp(torch.cat([one for one, _ in own]), shared.contiguous(), weight.to(query.dtype)).view_as(query)

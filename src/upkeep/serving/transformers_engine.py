@@ -38,6 +38,8 @@ from upkeep.serving.segments import KeptSegments
 
 SCORED_TOKENS = 256
 """Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
+OWN_SEGMENTS = 2
+"""At the end of a prompt, that no other one has: its question, and what a template puts after it."""
 MOVING = frozenset({"dynamic", "longrope"})
 """Types of rotary positions that depend on the longest sequence of a step."""
 
@@ -243,7 +245,8 @@ class TransformersEngine(Engine):
         ):
             lane = self._lanes.index(None)
             self._lanes[lane] = running
-            self._held_in_lanes.fill(lane, self._layers)
+            leading = request.prompt.segments[:-OWN_SEGMENTS]
+            self._held_in_lanes.fill(lane, self._layers, leading, self._before + sum(map(len, leading)))
             return None
         while generated is None:
             generated = running.saw(self._forward([running.latest], keep=1)[-1])
@@ -258,14 +261,20 @@ class TransformersEngine(Engine):
         found: dict[int, torch.Tensor] = {}
         for rows in ROWS:
             tokens = [[place] * rows for place in range(3)], [[place, *range(rows, 2 * rows - 1)] for place in range(3)]
-            alike, mixed = map(self._tried, tokens)
+            alike, mixed = (torch.stack([self._tried(one, begun) for begun in (False, True)], 1) for one in tokens)
             if (alike == alike[0]).all() and (mixed[0] == alike[0]).all():
                 found[rows] = alike[0]
         most = max(found, default=None)
         return [rows for rows, logits in found.items() if most is not None and torch.equal(logits, found[most])]
 
-    def _tried(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Logits (rows, vocabulary) after some tokens of as many sequences, a step for each of their places."""
+    def _tried(self, tokens: Sequence[Sequence[int]], begun: bool = False) -> torch.Tensor:
+        """Logits (rows, vocabulary) after some tokens of as many sequences, a step for each of their places.
+
+        Args:
+            begun: whether these have a long beginning in common.
+        """
+        if begun:
+            self._held_in_lanes.fill_alike(0)
         for place, step in enumerate(tokens):
             logits = self._step([*range(len(step))], [(token, place) for token in step], len(step))
         self._held_in_lanes.empty()
@@ -287,7 +296,7 @@ class TransformersEngine(Engine):
     def _step(self, lanes: Sequence[int], latest: Sequence[tuple[int, int]], rows: int) -> torch.Tensor:
         """Logits (rows, vocabulary) after a token and its position for each of some lanes, which are the first rows."""
         assert self._llama is not None
-        self._held_in_lanes.begin(lanes)
+        self._held_in_lanes.begin(lanes, self._rows or [rows])
         padded = [*latest, *[(0, 0)] * (rows - len(latest))]
         tokens, positions = torch.tensor(padded, device=self.device).T[..., None]
         return self._llama(tokens, positions, self._held_in_lanes.attend, keep=1)[:, 0]
