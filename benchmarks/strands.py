@@ -56,7 +56,7 @@ class SimulatedGpu(Engine):
         self.clock, self.requests = 0.0, list[Generate]()
         self._spec, self._known, self._rows = spec, known, rows
         self._mu, self._sigma = math.log(mean) - sigma**2 / 2, sigma
-        self._kept, self._words = Segments(), tokens.encode("so ")
+        self._kept, self._words = Segments(None), tokens.encode("so ")
         self._waiting: deque[tuple[Generate, int, int]] = deque()
         self._running: list[tuple[int, int, Generate, int, int]] = []
         self._steps = self._context = self._used = self._admitted = 0
