@@ -82,19 +82,16 @@ def copied(root: Path, to: Path) -> Path:
 # ---------------------------------------------------------------- what it changes
 
 
-@pytest.mark.parametrize(("cell", "spares"), [(RETRIEVES, True), (REMEMBERS, False)], ids=["retrieval", "memory"])
-def test_passes_give_the_same_bytes_without_a_further_request_and_retrieval_computes_fewer_tokens(
-    one_pass: Path, tmp_path: Path, cell: Cell, spares: bool
-) -> None:
-    """A memory stands before what a question finds: it is the same for all questions of an interval."""
+@pytest.mark.parametrize("cell", [RETRIEVES, REMEMBERS], ids=["retrieval", "memory"])
+def test_passes_give_the_same_bytes_without_a_further_request(one_pass: Path, tmp_path: Path, cell: Cell) -> None:
+    """They spare nothing where the engine keeps the prompts of all questions."""
     first, by_interval = asked(one_pass, cell, RunnerRuntime())
     second, by_question = asked(copied(one_pass, tmp_path / "root"), cell, RunnerRuntime())
     assert first == second
     assert (len(by_interval.attempts), len(by_question.attempts)) == (1, QUESTIONS)
     assert by_question.measured["passes"] == QUESTIONS and "passes" not in by_interval.measured
     assert by_question.measured["new_replies"] == by_interval.measured["new_replies"]
-    fewer = by_question.measured["computed_prompt_tokens"] < by_interval.measured["computed_prompt_tokens"]
-    assert fewer == spares
+    assert by_question.measured["computed_prompt_tokens"] >= by_interval.measured["computed_prompt_tokens"]
     assert by_question.identity == by_interval.identity
 
 
