@@ -26,7 +26,7 @@ from upkeep.cell.lockstep import (
 )
 from upkeep.contract import Sampling
 from upkeep.serving import keys, llama
-from upkeep.serving.lanes import BEGINNING_TOKENS, LANES, ROWS
+from upkeep.serving.lanes import BEGINNING_TOKENS, ROWS
 
 __all__ = ["tiny"]
 
@@ -56,10 +56,10 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
     monkeypatch.setattr(keys, "BEGINNING_TOKENS", beginning)
     chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
     model: Any = engine(tiny)
-    assert model.lanes == LANES
+    assert model.lanes > 1
     single = [text for text, _, _ in answers(model, chats, sampling)]
     assert together(model, chats, sampling) == single
-    assert all(model._held_in_lanes.lengths)
+    assert all(model._held_in_lanes.lengths[: model.lanes])
     assert together(engine(tiny), chats[::-1], sampling) == single[::-1]
     assert together(model, chats, sampling, given_up=5) == single[5:]
     assert not model.busy
@@ -81,15 +81,16 @@ def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come
     assert waiting.computed == grouped.computed == one_by_one.computed
 
 
-@pytest.mark.parametrize("rows", ROWS)
-def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(rows: int, tiny: Path) -> None:
+def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(tiny: Path) -> None:
+    """How many agree is the machine's matter; where none do, answers are decoded alone."""
     model: Any = engine(tiny)
-    assert rows in model._rows
+    assert model._rows and {*model._rows} <= {*ROWS}
     with torch.inference_mode():
-        alone = model._tried([[7] * LANES])[0]
-        alike, mixed = model._tried([[7] * rows]), model._tried([[7 if n % 3 else n for n in range(rows)]])
-    assert torch.equal(alike, alone.expand_as(alike))
-    assert all(torch.equal(alone, mixed[n]) == (n % 3 > 0) for n in range(rows))
+        alone = model._tried([[7] * model.lanes])[0]
+        for rows in model._rows:
+            alike, mixed = model._tried([[7] * rows]), model._tried([[7 if n % 3 else n for n in range(rows)]])
+            assert torch.equal(alike, alone.expand_as(alike))
+            assert all(torch.equal(alone, mixed[n]) == (n % 3 > 0) for n in range(rows))
 
 
 def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
@@ -105,7 +106,7 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
             model._held_in_lanes.fill(n, model._layers, [], 0)
         for step in range(3):
             latest = [(50 + n + step, len(ids)) for n, ids in enumerate(prompts)]
-            logits = model._step([*range(len(prompts))], latest, LANES)
+            logits = model._step([*range(len(prompts))], latest, model.lanes)
             for n, (token, _) in enumerate(latest):
                 prompts[n].append(token)
                 assert torch.allclose(logits[n], plain(torch.tensor([prompts[n]])).logits[0, -1], atol=1e-3)
@@ -324,4 +325,4 @@ def test_positions_that_depend_on_the_longest_sequence_take_no_lanes(tiny: Path,
     config = json.loads((tmp_path / "config.json").read_text())
     config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert (engine(tiny).lanes, engine(tmp_path).lanes) == (LANES, 1)
+    assert engine(tiny).lanes > 1 == engine(tmp_path).lanes
