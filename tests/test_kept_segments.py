@@ -6,12 +6,14 @@ from array import array
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_models import CHATS, answers, engine, tiny
 from upkeep.cell.tokens import Segment
 from upkeep.serving import transformers_engine
+from upkeep.serving.keys import Held, cut, extend
 from upkeep.serving.segments import KeptSegments
 
 __all__ = ["tiny"]
@@ -76,3 +78,17 @@ def test_a_prompt_of_longer_ago_is_not_computed_again_and_none_of_a_cell_before(
     assert length - 60 < again < length
     model.reset()
     assert answers(model, [CHATS[-1]])[0][2] == 0
+
+
+def test_what_was_cut_off_is_put_back_where_sizes_differ_and_a_layer_has_nothing_of_its_own() -> None:
+    layers = [Held(), Held(), Held()]
+    layers[0].update(torch.randn(1, 1, 5, 48), torch.randn(1, 1, 5, 8))
+    layers[2].update(torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 16))
+    again = [Held(), Held(), Held()]
+    extend(again, [])
+    assert not any(layer.length for layer in again)
+    extend(again, [cut(layers, 0, 2), cut(layers, 2, 5)])
+    assert [layer.length for layer in again] == [5, 0, 5]
+    for one, other in zip(layers[::2], again[::2], strict=True):
+        assert torch.equal(one.keys[:, :, :5], other.keys[:, :, :5])
+        assert torch.equal(one.values[:, :, :5], other.values[:, :, :5])

@@ -25,7 +25,7 @@ from upkeep.cell.lockstep import (
     lockstep,
 )
 from upkeep.contract import Sampling
-from upkeep.serving import keys, llama
+from upkeep.serving import keys, llama, transformers_engine
 from upkeep.serving.lanes import BEGINNING_TOKENS, ROWS
 
 __all__ = ["tiny"]
@@ -66,7 +66,11 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
     assert len(set(single)) > 3
 
 
-def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come(tiny: Path) -> None:
+def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing is kept but the latest prompt."""
+    monkeypatch.setattr(transformers_engine, "KEPT_TOKENS", 0)
     mixed = [CHATS[n] for n in (4, 0, 6, 1, 3, 7, 2, 8, 5)]
     waiting, grouped, one_by_one = engine(tiny), engine(tiny), engine(tiny)
 
@@ -78,17 +82,19 @@ def test_what_waiting_prompts_share_is_computed_once_in_whatever_order_they_come
         found = loop.run(at_once())
     assert found == [text for text, _, _ in answers(one_by_one, mixed)]
     answers(grouped, CHATS)
-    assert waiting.computed == grouped.computed == one_by_one.computed
+    assert waiting.computed == grouped.computed < one_by_one.computed
 
 
-def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(tiny: Path) -> None:
+@pytest.mark.parametrize("begun", [0, BEGINNING_TOKENS, BEGINNING_TOKENS + 1, 1500])
+def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(begun: int, tiny: Path) -> None:
     """How many agree is the machine's matter; where none do, answers are decoded alone."""
     model: Any = engine(tiny)
     assert model._rows and {*model._rows} <= {*ROWS}
     with torch.inference_mode():
-        alone = model._tried([[7] * model.lanes])[0]
+        alone = model._tried([[7] * model.lanes], begun)[0]
         for rows in model._rows:
-            alike, mixed = model._tried([[7] * rows]), model._tried([[7 if n % 3 else n for n in range(rows)]])
+            tokens = [7] * rows, [7 if n % 3 else n for n in range(rows)]
+            alike, mixed = (model._tried([one], begun) for one in tokens)
             assert torch.equal(alike, alone.expand_as(alike))
             assert all(torch.equal(alone, mixed[n]) == (n % 3 > 0) for n in range(rows))
 
@@ -125,6 +131,19 @@ def test_attention_to_two_places_is_that_to_all(heads: int) -> None:
         assert torch.allclose(llama.attention_divided(asked, first, rest, size), torch.cat(whole), atol=1e-6)
 
 
+@pytest.mark.parametrize("tokens", [BEGINNING_TOKENS, BEGINNING_TOKENS + 37, 1100])
+def test_attention_to_a_beginning_does_not_depend_on_who_has_it_too(tokens: int, tiny: Path) -> None:
+    sizes = engine(tiny)._rows  # type: ignore[attr-defined]
+    torch.manual_seed(tokens)
+    asked, first = torch.randn(16, 4, 1, 32), [torch.randn(1, 2, tokens, 32) for _ in range(2)]
+    rest = [[torch.randn(1, 2, 3 + 7 * n, 32) for _ in range(2)] for n in range(16)]
+    alone = [llama.attention_divided(asked[n : n + 1], first, rest[n : n + 1], sizes[0]) for n in range(16)]
+    for size in sizes:
+        for number in range(1, size + 1):
+            found = llama.attention_divided(asked[:number], first, rest[:number], size)
+            assert torch.equal(found, torch.cat(alone[:number]))
+
+
 def random_model(kind: str, dtype: torch.dtype, **more: Any) -> Any:
     """Of transformers."""
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -145,7 +164,7 @@ def random_model(kind: str, dtype: torch.dtype, **more: Any) -> Any:
 def test_a_model_that_is_read_from_its_files_is_the_one_that_transformers_loads(
     tmp_path: Path, kind: str, dtype: torch.dtype, tied: bool
 ) -> None:
-    from upkeep.serving import llama, llama_files
+    from upkeep.serving import llama_files
 
     theirs = random_model(kind, dtype, tie_word_embeddings=tied)
     theirs.save_pretrained(tmp_path, max_shard_size="100KB" if tied else "1GB")
@@ -218,7 +237,6 @@ def test_an_engine_of_a_plain_model_starts_without_the_models_of_transformers(ti
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_the_step_for_llama_and_its_kin_gives_the_very_bits_of_transformers(kind: str, dtype: torch.dtype) -> None:
-    from upkeep.serving import llama
     from upkeep.serving.keys import Held, as_cache
 
     theirs = random_model(kind, dtype)
@@ -239,8 +257,6 @@ def test_the_step_for_llama_and_its_kin_gives_the_very_bits_of_transformers(kind
 
 @pytest.mark.parametrize("why", ["long", "a machine whose rows differ"])
 def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    from upkeep.serving import transformers_engine
-
     if why == "long":
         monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
     else:
@@ -259,8 +275,6 @@ def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.Mo
 def test_what_takes_no_lane_is_answered_request_by_request(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    from upkeep.serving import transformers_engine
-
     if why == "long":
         monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
     model = engine(tiny)
@@ -280,8 +294,6 @@ def test_what_takes_no_lane_is_answered_request_by_request(
 
 
 def test_a_queue_of_all_kinds_gives_what_each_gives_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from upkeep.serving import transformers_engine
-
     monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 1000)
     model = engine(tiny)
     lengths = {model.tokens.prompt(messages).length > 1000 for messages in CHATS}

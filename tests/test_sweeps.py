@@ -88,7 +88,7 @@ def test_a_job_asks_for_the_memory_of_all_containers_of_a_sweep() -> None:
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with one short stream and an engine that keeps the latest prompt, for which passes cost nothing."""
+    """A repository with one short stream and a plan for which passes cost nothing."""
     root = copy_repository(tmp_path_factory.mktemp("sweep"))
     card = root / "datasets/oaks_babi/dataset.yaml"
     family = yaml.safe_load(card.read_text())

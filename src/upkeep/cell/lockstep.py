@@ -100,7 +100,7 @@ class Engine(ABC):
         self.context_length = context_length
         self.dead = False
         self.lanes: int | None = None
-        """Rows that a step of decoding always has, which decides the last bits; None where it varies."""
+        """Rows that a step of decoding has at most; None where nothing bounds them."""
         self.computed = 0
         """Prompt tokens computed so far, over all requests."""
 

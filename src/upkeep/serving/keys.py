@@ -44,17 +44,23 @@ class Held:
         return new
 
 
-def cut(layers: Sequence[Held], first: int, end: int) -> torch.Tensor:
-    """A copy of the tokens from `first` to `end` (layers, 2, heads, tokens, head size)."""
-    parts = [held[0, :, first:end] for layer in layers for held in (layer.keys, layer.values)]
-    return torch.stack(parts).unflatten(0, (-1, 2))
+Cut = list[tuple[torch.Tensor, ...]]
+"""Of each layer the keys and the values (1, heads, tokens, head size), whose sizes may differ; nothing of a layer that
+holds none of its own."""
 
 
-def extend(layers: Sequence[Held], parts: Sequence[torch.Tensor]) -> None:
+def cut(layers: Sequence[Held], first: int, end: int) -> Cut:
+    """A copy of the tokens from `first` to `end`."""
+    return [
+        tuple(held[:, :, first:end].clone() for held in (layer.keys, layer.values) if held.numel()) for layer in layers
+    ]
+
+
+def extend(layers: Sequence[Held], parts: Sequence[Cut]) -> None:
     """Append what was cut off, in this order."""
-    if parts:
-        for layer, (keys, values) in zip(layers, torch.cat([*parts], 3), strict=True):
-            layer.update(keys[None], values[None])
+    for layer, *held in zip(layers, *parts, strict=True):
+        if any(held):
+            layer.update(*(torch.cat(pieces, 2) for pieces in zip(*held, strict=True)))
 
 
 def as_cache(layers: Sequence[Held]) -> Any:
@@ -121,10 +127,10 @@ class Lanes:
             keys[lane, :, :length] = layer.keys[0, :, start:end]
             values[lane, :, :length] = layer.values[0, :, start:end]
 
-    def fill_alike(self, seed: int) -> None:
+    def fill_alike(self, tokens: int) -> None:
         """Have all lanes begin with the same numbers, which are drawn."""
         layers, _, _, heads, _, size = self._held.shape
-        drawn = torch.randn(layers * 2, 1, heads, BEGINNING_TOKENS, size, generator=torch.Generator().manual_seed(seed))
+        drawn = torch.randn(layers * 2, 1, heads, tokens, size, generator=torch.Generator().manual_seed(0))
         self._beginnings = [Beginning((), drawn.to(self._held).unbind())] * LANES
 
     def begin(self, used: Sequence[int], sizes: Sequence[int]) -> None:
@@ -135,6 +141,7 @@ class Lanes:
         """
         for lane in used:
             self.lengths[lane] += 1
+        self._beginnings = [held if lane in used else None for lane, held in enumerate(self._beginnings)]
         self._make_room(max(self.lengths))
         places = [[lane, self.lengths[lane] - 1] for lane in used]
         self._used, self._places = torch.tensor(places, device=self._held.device).T
@@ -171,7 +178,7 @@ class Lanes:
         for held in self._beginnings:
             if held is not None and len(held.segments) == len(leading) == shared_segments(held.segments, leading):
                 return held
-        return Beginning(leading, cut(layers, 0, tokens).flatten(0, 1).unsqueeze(1).unbind())
+        return Beginning(leading, [part for pair in cut(layers, 0, tokens) for part in pair])
 
     def _make_room(self, length: int) -> None:
         if length > (room := self._held.shape[4]):

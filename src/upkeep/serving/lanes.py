@@ -9,7 +9,8 @@ ROWS = (4, 8, LANES)
 order."""
 LANE_TOKENS = 4096
 """Tokens of a prompt and its answer in a lane at most; longer ones are decoded alone. It bounds the memory: for all
-lanes together 9.7 GB with a model of 8B parameters (147 kB a token), 0.4 GB with `pico`."""
+lanes together 9.7 GB with a model of 8B parameters (147 kB a token), 0.4 GB with `pico`, and on a CPU as much again
+where they have long beginnings that differ."""
 KEPT_TOKENS = 8 * LANE_TOKENS
 """Tokens of earlier prompts whose keys and values are kept at most: half as many as may be in the lanes."""
 BEGINNING_TOKENS = 512

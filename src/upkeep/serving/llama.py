@@ -188,13 +188,15 @@ def attention_divided(
             depend on how many there are.
     """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    asked = query.view(len(query), first[0].shape[1], -1, query.shape[3])  # by the heads of keys
-    own = [flash(one[None], *parts) for one, parts in zip(asked, rest, strict=True)]
-    padded = asked.new_zeros((size, *asked.shape[1:]))
-    padded[: len(asked)] = asked
-    found, sums = flash(padded.permute(1, 2, 0, 3).flatten(1, 2)[None], *first)
-    shared = found.view(*padded.shape[1:3], size, -1).permute(2, 0, 1, 3)[: len(asked)]
-    weight = sums.view(*padded.shape[1:3], size).permute(2, 0, 1)[: len(asked)] - torch.cat([one for _, one in own])
+    sequences, heads = len(query), first[0].shape[1]
+    asked = query.new_zeros((size, heads, query.shape[1] // heads, query.shape[3]))  # by the heads of keys
+    asked[:sequences] = query.view(sequences, *asked.shape[1:])
+    own, sums = asked.new_zeros(asked.shape), asked.new_zeros(asked.shape[:3], dtype=torch.float)
+    for row, parts in enumerate(rest):
+        own[row : row + 1], sums[row : row + 1] = flash(asked[row : row + 1], *parts)
+    found, others = flash(asked.permute(1, 2, 0, 3).flatten(1, 2)[None], *first)
+    shared = found.view(*asked.shape[1:3], size, -1).permute(2, 0, 1, 3).contiguous()
+    weight = others.view(*asked.shape[1:3], size).permute(2, 0, 1) - sums
     # As wide as what it weighs, for the last few of numbers are computed another way than those before.
     weight = weight[..., None].expand_as(shared).contiguous().sigmoid()
-    return torch.lerp(torch.cat([one for one, _ in own]), shared.contiguous(), weight.to(query.dtype)).view_as(query)
+    return torch.lerp(own, shared, weight.to(query.dtype))[:sequences].view_as(query)

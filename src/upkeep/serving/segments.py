@@ -47,26 +47,33 @@ class KeptSegments(Generic[Kept]):
             of: what is to be kept of a segment, by its place; called for those alone of which nothing is.
         """
         path = [*self._known(segments)]
+        self._touch(path)
         number, taken = (path[-1][1].number if path else 0), sum(node.tokens for _, node in path)
         for place, segment in enumerate(segments[len(path) :], len(path)):
             taken += len(segment)
             if self._room is not None and taken > self._room:
                 break
+            self._make_room(len(segment))
             node = _Node(next(self._numbers), len(segment), of(place))
             key = (number, segment.tobytes())
             self._nodes[key] = node
             self._tokens += node.tokens
             path.append((key, node))
             number = node.number
-        for key, _ in reversed(path):
-            self._nodes.move_to_end(key)
-        while self._room is not None and self._tokens > self._room:
-            _, oldest = self._nodes.popitem(last=False)
-            self._tokens -= oldest.tokens
+        self._touch(path)
 
     def clear(self) -> None:
         self._nodes.clear()
         self._tokens = 0
+
+    def _touch(self, path: Sequence[tuple[tuple[int, bytes], _Node[Kept]]]) -> None:
+        for key, _ in reversed(path):
+            self._nodes.move_to_end(key)
+
+    def _make_room(self, tokens: int) -> None:
+        while self._room is not None and self._tokens + tokens > self._room:
+            _, oldest = self._nodes.popitem(last=False)
+            self._tokens -= oldest.tokens
 
     def _known(self, segments: Sequence[Segment[int]]) -> Iterator[tuple[tuple[int, bytes], _Node[Kept]]]:
         number = 0

@@ -8,8 +8,9 @@ the beginning of a segment; of other prompts that came last, segments are kept a
 The tokens of answers are computed for up to `LANES` sequences at a time, for a small model spends most of a step
 outside of sums. A step has one of `ROWS` rows, empty ones too; no row of a product depends on another one or on how
 many there are (the engine looks for which of these numbers that is so when it starts), and each sequence attends to its
-own keys by itself. Which sequences are decoded alone depends on the model and their own lengths. So order, resuming and
-other probes never change an answer.
+own keys by itself, but for a long beginning, to which all that have it attend together. Which sequences are decoded
+alone, and what their beginnings are, depends on the model and their own prompts. So order, resuming and other probes
+never change an answer.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, 
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving import llama, llama_files
-from upkeep.serving.keys import Held, Lanes, as_cache, cut, extend
-from upkeep.serving.lanes import KEPT_TOKENS, LANE_TOKENS, ROWS
+from upkeep.serving.keys import Cut, Held, Lanes, as_cache, cut, extend
+from upkeep.serving.lanes import BEGINNING_TOKENS, KEPT_TOKENS, LANE_TOKENS, ROWS
 from upkeep.serving.sampling import Constraint, Sampler
 from upkeep.serving.segments import KeptSegments
 
@@ -134,7 +135,7 @@ class TransformersEngine(Engine):
         self._cache = None if self._llama is not None else as_cache(self._layers)
         self._held: Sequence[Segment[int]] = ()
         """The segments whose keys and values the cache holds."""
-        self._kept: KeptSegments[torch.Tensor] = KeptSegments(KEPT_TOKENS)
+        self._kept: KeptSegments[Cut] = KeptSegments(KEPT_TOKENS)
         """Of segments of earlier prompts the keys and values."""
         self._queue: list[Request] = []
         self._rows: Sequence[int] = ()
@@ -187,6 +188,8 @@ class TransformersEngine(Engine):
         # Keys and values that are held change no answer, but they would change what a cell counts as cached.
         self._queue.clear()
         self._lanes = [None] * len(self._lanes)
+        if self._llama is not None:
+            self._held_in_lanes.empty()
         self._held = ()
         self._kept.clear()
         self.computed = 0
@@ -258,23 +261,25 @@ class TransformersEngine(Engine):
         """Of `ROWS` those with which a sequence gives the same bits in every row, whatever is in the others. It does
         not where a machine divides the work of a step among threads in the middle of a row, or computes few rows in
         another order. Where none is left, sequences are decoded alone."""
+        # A beginning is attended to in blocks, the last of which is shorter.
+        begun = (0, BEGINNING_TOKENS, BEGINNING_TOKENS + 37) if self.device.type == "cpu" else (0,)
         found: dict[int, torch.Tensor] = {}
         for rows in ROWS:
             tokens = [[place] * rows for place in range(3)], [[place, *range(rows, 2 * rows - 1)] for place in range(3)]
-            alike, mixed = (torch.stack([self._tried(one, begun) for begun in (False, True)], 1) for one in tokens)
+            alike, mixed = (torch.stack([self._tried(one, n) for n in begun], 1) for one in tokens)
             if (alike == alike[0]).all() and (mixed[0] == alike[0]).all():
                 found[rows] = alike[0]
         most = max(found, default=None)
         return [rows for rows, logits in found.items() if most is not None and torch.equal(logits, found[most])]
 
-    def _tried(self, tokens: Sequence[Sequence[int]], begun: bool = False) -> torch.Tensor:
+    def _tried(self, tokens: Sequence[Sequence[int]], begun: int = 0) -> torch.Tensor:
         """Logits (rows, vocabulary) after some tokens of as many sequences, a step for each of their places.
 
         Args:
-            begun: whether these have a long beginning in common.
+            begun: tokens of a beginning that they have in common.
         """
         if begun:
-            self._held_in_lanes.fill_alike(0)
+            self._held_in_lanes.fill_alike(begun)
         for place, step in enumerate(tokens):
             logits = self._step([*range(len(step))], [(token, place) for token in step], len(step))
         self._held_in_lanes.empty()
