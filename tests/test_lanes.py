@@ -99,6 +99,23 @@ def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(begun: in
             assert all(torch.equal(alone, mixed[n]) == (n % 3 > 0) for n in range(rows))
 
 
+def test_on_a_gpu_no_beginning_is_attended_to_apart(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = engine(tiny)
+    tried: list[int] = []
+
+    def noted(tokens: list[list[int]], begun: int) -> torch.Tensor:
+        tried.append(begun)
+        return torch.zeros(len(tokens[0]), 3)
+
+    monkeypatch.setattr(model, "_tried", noted)
+    model._agreeing()
+    assert {*tried} > {0}
+    tried.clear()
+    monkeypatch.setattr(model, "device", torch.device("cuda"))
+    model._agreeing()
+    assert {*tried} == {0}
+
+
 def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
     from transformers import AutoModelForCausalLM
 
