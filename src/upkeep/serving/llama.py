@@ -1,8 +1,8 @@
 """The forward pass of Llama and of models built like it, for the transformers engine.
 
-It does the operations of transformers' own modules in their order, so its numbers are theirs bit by bit, and leaves out
-what costs a small model more than its sums: a call of Python's for every module, masks and positions that every layer
-or step makes anew.
+It does the operations of transformers' own modules in their order, so its numbers are theirs bit by bit (not those of
+`attention_divided`, which transformers does not have), and leaves out what costs a small model more than its sums: a
+call of Python's for every module, masks and positions that every layer or step makes anew.
 """
 
 from __future__ import annotations
