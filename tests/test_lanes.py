@@ -56,7 +56,7 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
     monkeypatch.setattr(keys, "BEGINNING_TOKENS", beginning)
     chats = [chat(n, q) for n in (1, 2, 3, 4, 5, 6, 7) for q in QUESTIONS]
     model: Any = engine(tiny)
-    assert model.lanes > 1
+    assert model.lanes >= 8
     single = [text for text, _, _ in answers(model, chats, sampling)]
     assert together(model, chats, sampling) == single
     assert all(model._held_in_lanes.lengths[: model.lanes])
@@ -354,4 +354,4 @@ def test_positions_that_depend_on_the_longest_sequence_take_no_lanes(tiny: Path,
     config = json.loads((tmp_path / "config.json").read_text())
     config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert engine(tiny).lanes > 1 == engine(tmp_path).lanes
+    assert engine(tiny).lanes >= 8 > engine(tmp_path).lanes == 1

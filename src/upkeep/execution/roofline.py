@@ -186,6 +186,7 @@ def work_s(spec: ModelSpec, known: Figures, found: Work, together: float, in_fli
     batch = max(1.0, min(together, in_flight, known.room / (known.kv * max(1.0, own))))
     prefill = known.token * found.computed + known.pair * found.attended
     if known.bandwidth is None:
+        # A step decodes empty rows, too: it has the fewest that hold all.
         rows = next(rows for rows in steps if rows >= batch) / batch if spec.engine == "transformers" else 1.0
         return (prefill + rows * known.token * found.output + known.pair * found.read) / known.arithmetic
     read = found.output / batch * weights_read(spec, known, batch) + known.kv * found.read
