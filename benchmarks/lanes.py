@@ -1,74 +1,93 @@
-"""What it saves to decode answers in lanes: `python benchmarks/lanes.py`, from an environment with the transformers
-engine.
+"""What it saves to decode answers in lanes, and to draft tokens of them: `python benchmarks/lanes.py`, from an
+environment with the transformers engine.
 
-The same questions, each over a context of its own, are answered by `pico` on one core, one sequence after the other and
-in lanes; prompts are computed alike. Prints a Markdown table.
+`pico` answers questions about the latest documents of a small dataset on one core, one sequence after the other and in
+lanes, without drafts and with them; prompts are computed alike. Prints a Markdown table.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from upkeep.catalog import Catalog
+from upkeep.cell.interface import Context
 from upkeep.cell.lockstep import Generate, Generated, lockstep
-from upkeep.contract import EngineSettings, Sampling
+from upkeep.cell.prompts import Prompt
+from upkeep.cell.tokens import TokenPrompt
+from upkeep.contract import EngineSettings
 from upkeep.serving import transformers_engine
-from upkeep.serving.lanes import LANES
+from upkeep.serving.lanes import DRAFTED, LANES
 
 ROOT = Path(__file__).resolve().parents[1]
-SPEC = Catalog(ROOT).model("pico")
+sys.path.insert(0, str(ROOT / "models" / "pico"))
+from recipe.inputs import build_world  # noqa: E402
+
+CATALOG = Catalog(ROOT)
+SPEC = CATALOG.model("pico")
 LANE_TOKENS = transformers_engine.LANE_TOKENS
 
 
-def answer(requests: int, context: int, reply: int, lanes: bool) -> tuple[float, int]:
-    """Seconds, and tokens of the answers."""
-    transformers_engine.LANE_TOKENS = LANE_TOKENS if lanes else 0
-    engine = transformers_engine.TransformersEngine(
+def prompts(dataset: str, requests: int, documents: int) -> list[TokenPrompt]:
+    """Of the first probes that have so many documents before them."""
+    world = build_world(CATALOG, dataset, int(CATALOG.dataset(dataset).options["seed"]))
+    prompt, tokens = Prompt(CATALOG.prompt_of(dataset), world.examples), engine().chat_tokens
+    found = []
+    for probe in world.probes:
+        before = [d for d in world.documents if d.stream == probe.stream and d.position <= probe.position]
+        if len(before) >= documents and len(found) < requests:
+            found.append(tokens.prompt(prompt.messages(probe, Context(recent=before[-documents:]))))
+    return found
+
+
+def engine() -> transformers_engine.TransformersEngine:
+    return transformers_engine.TransformersEngine(
         str(ROOT / "models" / "pico"), SPEC, EngineSettings(name="transformers")
     )
-    if engine.lanes == 1:
+
+
+def answer(asked: Sequence[TokenPrompt], lanes: bool, drafted: int) -> tuple[float, list[list[int]]]:
+    """Seconds, and the tokens of the answers."""
+    transformers_engine.LANE_TOKENS = LANE_TOKENS if lanes else 0
+    model = engine()
+    model._drafted = drafted
+    if model.lanes == 1:
         raise SystemExit("rows of a step depend on each other on this machine: nothing is decoded in lanes")
-    engine.chat_tokens.stop_ids = frozenset()
 
     async def main() -> list[Generated]:
         loop = asyncio.get_running_loop()
-        asked = []
-        for n in range(requests):
-            text = f"{n}. " + "The director of the firm lives in the town. " * (context // 9)
-            future: asyncio.Future[Generated] = loop.create_future()
-            engine.add(
-                Generate(
-                    engine.chat_tokens.prompt([{"role": "user", "parts": [text]}]),
-                    Sampling(max_tokens=reply),
-                    0,
-                    future,
-                )
-            )
-            asked.append(future)
-        return [await future for future in asked]
+        requests = [Generate(prompt, SPEC.sampling, 0, loop.create_future()) for prompt in asked]
+        for request in requests:
+            model.add(request)
+        return [await request.future for request in requests]
 
     begin = time.perf_counter()
-    with lockstep(engine) as loop:
+    with lockstep(model) as loop:
         found = loop.run(main())
-    return time.perf_counter() - begin, sum(len(one.ids) for one in found)
+    return time.perf_counter() - begin, [one.ids for one in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="oaks_babi_mini")
     parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--context", type=int, default=300, help="tokens of a prompt, about")
-    parser.add_argument("--reply", type=int, default=32, help="tokens of an answer")
+    parser.add_argument("--documents", type=int, default=5, help="of a prompt")
     arguments = parser.parse_args()
-    print("| decoded | tokens of answers | seconds | ratio |\n| --- | ---: | ---: | ---: |")
-    alone = 0.0
-    answer(8, arguments.context, arguments.reply, lanes=True)  # the first products of a process take longer
-    for name, lanes in (("one by one", False), (f"in {LANES} lanes", True)):
-        seconds, tokens = answer(arguments.requests, arguments.context, arguments.reply, lanes)
-        alone = alone or seconds
-        print(f"| {name} | {tokens:,} | {seconds:.2f} | {alone / seconds:.1f} |", flush=True)
+    asked = prompts(arguments.dataset, arguments.requests, arguments.documents)
+    print("| decoded | drafted | tokens of answers | seconds | ratio | same answers |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    answer(asked[:8], lanes=True, drafted=DRAFTED)  # the first products of a process take longer
+    first, expected = answer(asked, lanes=False, drafted=0)
+    for lanes, drafted in ((False, 0), (False, DRAFTED), (True, 0), (True, DRAFTED)):
+        seconds, found = (first, expected) if not (lanes or drafted) else answer(asked, lanes, drafted)
+        same = sum(one == other for one, other in zip(found, expected, strict=True)) / len(asked)
+        name = f"in {LANES} lanes" if lanes else "one by one"
+        tokens = sum(map(len, found))
+        print(f"| {name} | {drafted} | {tokens:,} | {seconds:.2f} | {first / seconds:.1f} | {same:.0%} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +14,9 @@ from hypothesis import strategies as st
 
 from engine_models import CHATS, answers, engine, tiny
 from upkeep.cell.tokens import Segment
-from upkeep.serving import transformers_engine
+from upkeep.serving import llama, transformers_engine
 from upkeep.serving.keys import Held, cut, extend
-from upkeep.serving.segments import KeptSegments
+from upkeep.serving.segments import KeptSegments, passes
 
 __all__ = ["tiny"]
 
@@ -57,6 +59,45 @@ def test_of_what_there_is_no_room_for_that_goes_which_was_not_asked_for_longest(
     assert [len(kept.find(prompt)) for prompt in (a, b, c)] == [2, 1, 2]
     kept.clear()
     assert kept.find(a) == []
+
+
+@given(st.lists(st.integers(1, 9)), st.integers(0, 12))
+def test_passes_are_the_segments_in_their_order_as_many_together_as_fit(sizes: list[int], most: int) -> None:
+    given_ones = [array("i", [0] * size) for size in sizes]
+    found = passes(given_ones, most)
+    assert [segment for together in found for segment in together] == given_ones
+    lengths = [[len(segment) for segment in together] for together in found]
+    assert all(sum(together) <= most or len(together) == 1 for together in lengths)
+    assert all(sum(one) + other[0] > most for one, other in itertools.pairwise(lengths))
+
+
+@pytest.mark.parametrize("differing", [False, True])
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def test_a_prompt_has_the_same_bits_whatever_of_it_was_kept(
+    differing: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rows of a product feel how many there are, each segment has a pass of its own."""
+    if differing:
+        plain = llama.Linear.__call__
+        monkeypatch.setattr(
+            llama.Linear, "__call__", lambda self, x: plain(self, x) + 1e-6 * torch.arange(x.shape[1])[:, None]
+        )
+    model: Any = engine(tiny)
+    assert bool(model._pass_rows) != differing
+    prompt = [array("i", [(n * k) % 300 for k in range(n)]) for n in (1, 300, 3, 40, 1, 70, 200, 300, 5, 90, 1, 2)]
+
+    def computed() -> list[torch.Tensor]:
+        logits, _ = model._prefill(prompt)
+        return [logits, *(part for both in cut(model._layers, 0, model._layers[0].length) for part in both)]
+
+    whole = computed()
+    for n in range(1, len(prompt)):
+        model.reset()
+        model._crop(0)
+        model._prefill([*prompt[:n], array("i", [9])])
+        if n % 2:  # what comes between leaves what was kept of it
+            model._prefill([array("i", [4, 5]), array("i", [9])])
+        assert all(map(torch.equal, computed(), whole))
 
 
 @pytest.mark.parametrize("room", [0, 40, 300, None])

@@ -40,6 +40,7 @@ ENGINE_CODE = (
     "cell/lockstep.py",
     "cell/tokens.py",
     "cell/toolcalls.py",
+    "serving/drafts.py",
     "serving/keys.py",
     "serving/lanes.py",
     "serving/llama.py",

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from upkeep.catalog import Catalog
 from upkeep.contract import Count, ModelSpec, Positive, Record, Seconds
-from upkeep.serving.lanes import LANE_TOKENS, ROWS
+from upkeep.serving.lanes import LANE_TOKENS, LANES, ROWS, fewest
 from upkeep.yaml_files import read_yaml
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -180,14 +180,14 @@ def work_s(spec: ModelSpec, known: Figures, found: Work, together: float, in_fli
         in_flight: requests that it works on at a time, at most.
     """
     own = (found.computed + found.output) / max(1.0, found.requests)
-    steps = ROWS if found.prompt + found.output <= LANE_TOKENS * found.requests else (1,)
+    lanes = LANES if found.prompt + found.output <= LANE_TOKENS * found.requests else 1
     if spec.engine == "transformers":
-        in_flight = max(steps)
+        in_flight = lanes
     batch = max(1.0, min(together, in_flight, known.room / (known.kv * max(1.0, own))))
     prefill = known.token * found.computed + known.pair * found.attended
     if known.bandwidth is None:
-        # A step decodes empty rows, too: it has the fewest that hold all.
-        rows = next(rows for rows in steps if rows >= batch) / batch if spec.engine == "transformers" else 1.0
+        # A step decodes empty rows, too. What drafts cost and what they save are taken for alike.
+        rows = fewest(ROWS, batch) / batch if spec.engine == "transformers" and lanes > 1 else 1.0
         return (prefill + rows * known.token * found.output + known.pair * found.read) / known.arithmetic
     read = found.output / batch * weights_read(spec, known, batch) + known.kv * found.read
     return prefill / known.arithmetic + read / known.bandwidth

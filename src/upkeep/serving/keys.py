@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from upkeep.cell.tokens import Segment, shared_segments
-from upkeep.serving.lanes import BEGINNING_TOKENS, LANE_TOKENS, LANES
-from upkeep.serving.llama import attention, attention_divided
+from upkeep.serving.lanes import BEGINNING_TOKENS, LANE_TOKENS, LANES, fewest
+from upkeep.serving.llama import Own, attention_divided, attention_of_rows, mask_of_rows
 
 GROWTH = 1024
 """Buffers hold a multiple of so many tokens, which keeps every head's first byte aligned alike."""
@@ -90,6 +90,8 @@ class Beginning:
     """What sequences begin with, held once for all lanes that have it."""
 
     segments: Sequence[Segment[int]]
+    tokens: int
+    """Of the segments, and of what stands before all prompts."""
     parts: Sequence[torch.Tensor]
     """Of each layer the keys and the values (1, heads, tokens, head size)."""
 
@@ -101,15 +103,20 @@ class Lanes:
     weighed. Whether a sequence is so divided depends on its prompt alone.
 
     Args:
-        layers, heads, size: how many layers, heads of keys, and numbers in each.
+        layers, queries, heads, size: how many layers, heads of queries and of keys, and numbers in each.
         like: has their type and their device.
+        sizes: numbers of rows that may attend to a beginning together.
     """
 
-    def __init__(self, layers: int, heads: int, size: int, like: torch.Tensor) -> None:
+    def __init__(
+        self, layers: int, queries: int, heads: int, size: int, like: torch.Tensor, sizes: Sequence[int]
+    ) -> None:
         self.lengths = [0] * LANES
         """Tokens that each lane holds, but for its beginning."""
         self._held = like.new_empty((layers, 2, LANES, heads, 0, size))
         self._beginnings: list[Beginning | None] = [None] * LANES
+        self._sizes, self._ratio = sizes, queries // heads
+        self._divided = self._on_a_cpu and self._agreeing(queries)
 
     def fill(self, lane: int, layers: Sequence[Held], leading: Sequence[Segment[int]], tokens: int) -> None:
         """Have a lane hold what `layers` hold.
@@ -118,67 +125,95 @@ class Lanes:
             leading: the segments of its prompt that other prompts may begin with.
             tokens: of these, and of what stands before all prompts.
         """
-        start = tokens if tokens >= BEGINNING_TOKENS and self._held.device.type == "cpu" else 0
-        self._beginnings[lane] = self._beginning(layers, leading, start) if start else None
-        end = layers[0].length
+        beginning = self._beginning(layers, leading, tokens) if self._divided and tokens >= BEGINNING_TOKENS else None
+        self._beginnings[lane] = beginning
+        start, end = beginning.tokens if beginning else 0, layers[0].length
         self.lengths[lane] = length = end - start
         self._make_room(length)
         for (keys, values), layer in zip(self._held, layers, strict=True):
             keys[lane, :, :length] = layer.keys[0, :, start:end]
             values[lane, :, :length] = layer.values[0, :, start:end]
 
-    def fill_alike(self, tokens: int) -> None:
-        """Have all lanes begin with the same numbers, which are drawn."""
-        layers, _, _, heads, _, size = self._held.shape
-        drawn = torch.randn(layers * 2, 1, heads, tokens, size, generator=torch.Generator().manual_seed(0))
-        self._beginnings = [Beginning((), drawn.to(self._held).unbind())] * LANES
-
-    def begin(self, used: Sequence[int], sizes: Sequence[int]) -> None:
-        """Begin a step, whose first rows are these lanes, each longer by a token then.
+    def begin(self, used: Sequence[tuple[int, int, int]]) -> None:
+        """Begin a step, whose first rows are the next tokens of some lanes.
 
         Args:
-            sizes: numbers of rows that attend to one beginning together.
+            used: lanes, the position of the next token of each, and how many there are.
         """
-        for lane in used:
-            self.lengths[lane] += 1
-        self._beginnings = [held if lane in used else None for lane, held in enumerate(self._beginnings)]
+        places: list[tuple[int, int]] = []
+        lanes = {lane for lane, _, _ in used}
+        self._beginnings = [held if lane in lanes else None for lane, held in enumerate(self._beginnings)]
+        for lane, position, tokens in used:
+            beginning = self._beginnings[lane]
+            before = position - (beginning.tokens if beginning else 0)
+            places += ((lane, before + n) for n in range(tokens))
+            self.lengths[lane] = before + tokens
         self._make_room(max(self.lengths))
-        places = [[lane, self.lengths[lane] - 1] for lane in used]
         self._used, self._places = torch.tensor(places, device=self._held.device).T
         layers = self._held.flatten(0, 1)
-        self._parts = [layers[:, lane : lane + 1, :, : self.lengths[lane]].unbind() for lane in used]
-        """Of each of these lanes the keys and the values of each layer, but for its beginning."""
-        groups: dict[int, tuple[Beginning, list[int]]] = {}
-        for row, lane in enumerate(used):
-            if (beginning := self._beginnings[lane]) is not None:
-                groups.setdefault(id(beginning), (beginning, []))[1].append(row)
-        self._groups = [(one, rows, min(size for size in sizes if size >= len(rows))) for one, rows in groups.values()]
-        self._alone = sorted({*range(len(used))}.difference(*(rows for _, rows, _ in self._groups)))
+        self._alone: list[tuple[slice, Own]] = []
+        groups: dict[int, tuple[Beginning, list[int], list[Own]]] = {}
+        row = 0
+        for lane, _, tokens in used:
+            length = self.lengths[lane]
+            parts = layers[:, lane : lane + 1, :, :length].unbind()
+            own = tokens, parts, mask_of_rows(tokens, parts[0], self._ratio)
+            rows = range(row, row := row + tokens)
+            if (beginning := self._beginnings[lane]) is None:
+                self._alone.append((slice(rows.start, rows.stop), own))
+            else:
+                _, theirs, rest = groups.setdefault(id(beginning), (beginning, [], []))
+                theirs += rows
+                rest.append(own)
+        self._groups = [*groups.values()]
 
     def attend(self, number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Attention (rows, heads, 1, head size) in a layer; no lane feels how long the others are. Rows without a lane
         attend to nothing."""
         new = torch.stack((key[:, :, 0], value[:, :, 0]), 1)
-        self._held[number][:, self._used, :, self._places] = new[: len(self._parts)]
+        self._held[number][:, self._used, :, self._places] = new[: len(self._used)]
         here = slice(2 * number, 2 * number + 2)
         found = query.new_zeros(query.shape)
-        for row in self._alone:
-            found[row] = attention(query[row : row + 1], *self._parts[row][here])[0]
-        for beginning, rows, size in self._groups:
-            rest = [self._parts[row][here] for row in rows]
-            found[rows] = attention_divided(query[rows], beginning.parts[here], rest, size)
+        for rows, (_, parts, mask) in self._alone:
+            found[rows] = attention_of_rows(query[rows], parts[here], mask)
+        for beginning, theirs, rest in self._groups:
+            own = [(tokens, parts[here], mask) for tokens, parts, mask in rest]
+            size = fewest(self._sizes, len(theirs))
+            found[theirs] = attention_divided(query[theirs], beginning.parts[here], own, size)
         return found
 
     def empty(self) -> None:
         self.lengths = [0] * LANES
         self._beginnings = [None] * LANES
 
+    @property
+    def _on_a_cpu(self) -> bool:
+        found: bool = self._held.device.type == "cpu"
+        return found
+
+    def _agreeing(self, queries: int) -> bool:
+        """Whether a row finds the same bits in a beginning, however many attend to it. It is attended to in blocks, the
+        last of which is shorter."""
+        _, _, _, heads, _, size = self._held.shape
+        generator = torch.Generator().manual_seed(0)
+        for tokens in (BEGINNING_TOKENS, BEGINNING_TOKENS + 37):
+            first, own = torch.randn(2, 2, 1, heads, tokens, size, generator=generator).to(self._held)
+            query = torch.randn(max(self._sizes), queries, 1, size, generator=generator).to(self._held)
+            rest = [(1, [part[:, :, :3] for part in own], None)] * len(query)
+            whole = attention_divided(query, [*first], rest, len(query))
+            for n in self._sizes:
+                asked = query[:n], query[:n].roll(1, 0)
+                rows, rolled = (attention_divided(one, [*first], rest[:n], n) for one in asked)
+                if not (torch.equal(rows, whole[:n]) and torch.equal(rolled.roll(-1, 0), rows)):
+                    return False
+        return True
+
     def _beginning(self, layers: Sequence[Held], leading: Sequence[Segment[int]], tokens: int) -> Beginning:
         """That which another lane has, or a new one."""
         for held in self._beginnings:
             if held is not None and len(held.segments) == len(leading) == shared_segments(held.segments, leading):
                 return held
-        return Beginning(leading, [part for pair in cut(layers, 0, tokens) for part in pair])
+        return Beginning(leading, tokens, [part for pair in cut(layers, 0, tokens) for part in pair])
 
     def _make_room(self, length: int) -> None:
         if length > (room := self._held.shape[4]):

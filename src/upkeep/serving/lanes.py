@@ -1,17 +1,28 @@
-"""How many sequences the transformers engine decodes at a time, how long they may be, and what it keeps of prompts."""
+"""How much the transformers engine computes at a time, and what it keeps of prompts."""
 
 from __future__ import annotations
 
-LANES = 16
+from collections.abc import Sequence
+
+LANES = 8
 """Sequences that the transformers engine decodes together at most."""
-ROWS = (4, 8, LANES)
-"""How many rows a step of them may have: it has the fewest that hold all. Fewer than four are multiplied in another
-order."""
+DRAFTED = 3
+"""Tokens that are drafted after the latest one of a sequence at most: each is a row of a step, too."""
+ROWS = (4, 8, 16, 24, LANES * (1 + DRAFTED))
+"""How many rows a step may have: it has the fewest that hold all. Fewer than four are multiplied in another order."""
+PASS_ROWS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
+"""How many rows a pass over the next segments of a prompt may have: it has the fewest that hold all. A longer segment
+has a pass of its own."""
 LANE_TOKENS = 4096
 """Tokens of a prompt and its answer in a lane at most; longer ones are decoded alone. It bounds the memory: for all
-lanes together 9.7 GB with a model of 8B parameters (147 kB a token), 0.4 GB with `pico`, and on a CPU as much again
+lanes together 4.8 GB with a model of 8B parameters (147 kB a token), 0.2 GB with `pico`, and on a CPU as much again
 where they have long beginnings that differ."""
-KEPT_TOKENS = 8 * LANE_TOKENS
-"""Tokens of earlier prompts whose keys and values are kept at most: half as many as may be in the lanes."""
+KEPT_TOKENS = LANES * LANE_TOKENS
+"""Tokens of earlier prompts whose keys and values are kept at most: as many as may be in the lanes."""
 BEGINNING_TOKENS = 512
 """Tokens before a prompt's own segments from which on lanes that have them alike hold them once."""
+
+
+def fewest(sizes: Sequence[int], rows: float) -> int:
+    """Of some numbers of rows the smallest that holds so many."""
+    return min(size for size in sizes if size >= rows)

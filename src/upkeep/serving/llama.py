@@ -1,8 +1,9 @@
 """The forward pass of Llama and of models built like it, for the transformers engine.
 
-It does the operations of transformers' own modules in their order, so its numbers are theirs bit by bit (not those of
-`attention_divided`, which transformers does not have), and leaves out what costs a small model more than its sums: a
-call of Python's for every module, masks and positions that every layer or step makes anew.
+It does the operations of transformers' own modules in their order, so its numbers are theirs but for the order of sums
+in products (`Linear`) and in attention to what other sequences have, too, or from several tokens at once; and leaves
+out what costs a small model more than its sums: a call of Python's for every module, masks and positions that every
+layer or step makes anew.
 """
 
 from __future__ import annotations
@@ -18,9 +19,17 @@ from torch.nn import functional
 KINDS = frozenset({"llama", "qwen2", "qwen3"})
 """Types of models that are built like this."""
 EMBEDDING = "model.embed_tokens.weight"
+WIDE = 8
+"""Rows of random numbers by which an activation is tried."""
+FEW = 16
+"""Tokens up to which queries are put together by the heads of keys, and no keys are copied."""
+LARGE = 500_000
+"""Numbers of a matrix from which on oneDNN is faster whatever it is multiplied with."""
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Puts keys and values of a layer (its number) beside the earlier ones and lets queries attend to them, each (rows,
 heads, tokens, head size)."""
+Own = tuple[int, Sequence[torch.Tensor], torch.Tensor | None]
+"""Of a sequence how many rows of a step it has, keys and values, and their mask (`mask_of_rows`)."""
 Weights = Mapping[str, torch.Tensor]
 """By the names that transformers gives them."""
 
@@ -30,6 +39,8 @@ class Shape:
     """What a model's configuration says, beside what its weights show."""
 
     layers: int
+    queries: int
+    """Heads of queries."""
     heads: int
     """Of keys and values."""
     size: int
@@ -44,19 +55,29 @@ class Shape:
             return None
         heads = config["num_attention_heads"]
         size = config.get("head_dim") or config["hidden_size"] // heads
-        return cls(config["num_hidden_layers"], config["num_key_value_heads"], size, config["rms_norm_eps"])
+        return cls(config["num_hidden_layers"], heads, config["num_key_value_heads"], size, config["rms_norm_eps"])
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
+    """On a CPU in float32 by oneDNN, which is up to twice as fast as MKL (on processors that are not Intel's); but not
+    small matrices in steps, of which each row is one token of a sequence, for it takes longer to begin."""
+
     weight: torch.Tensor
     bias: torch.Tensor | None
+    by_onednn: bool
 
     @classmethod
     def of(cls, weights: Weights, name: str) -> Linear:
-        return cls(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+        weight = weights[f"{name}.weight"]
+        plain = weight.device.type == "cpu" and weight.dtype == torch.float32
+        return cls(weight, weights.get(f"{name}.bias"), plain and torch.backends.mkldnn.is_available())
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Of (rows, tokens, width)."""
+        if self.by_onednn and (x.shape[1] > 1 or self.weight.numel() >= LARGE):
+            found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            return found
         return functional.linear(x, self.weight, self.bias)
 
 
@@ -123,13 +144,19 @@ class Llama:
     def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend, keep: int) -> torch.Tensor:
         """Logits (rows, keep, vocabulary) after tokens (rows, tokens), whose positions are given alike; `keep` 0 is all
         of them."""
-        return self.words(self._norm(self.states(tokens, positions, attend)[:, -keep:]))
+        return self.logits(self.states(tokens, positions, attend)[:, -keep:])
 
-    def states(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """What comes out of the last layer (rows, tokens, width), where keys and values are wanted and no logits."""
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Of what came out of the last layer."""
+        return self.words(self._norm(states))
+
+    def states(
+        self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend, layers: int | None = None
+    ) -> torch.Tensor:
+        """What comes out of the last layer, or that of this number, (rows, tokens, width)."""
         x = functional.embedding(tokens, self.embedding)
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self._layers[:layers]):
             normed = layer.before(x)
             query = layer.heads(normed, layer.query, layer.query_norm)
             key = layer.heads(normed, layer.key, layer.key_norm)
@@ -140,6 +167,40 @@ class Llama:
             normed = layer.after(x)
             x = x + layer.down(self._activation(layer.gate(normed)) * layer.up(normed))
         return x
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def agreeing(self, sizes: Sequence[int], steps: bool) -> list[int]:
+        """Of numbers of rows the most with which a token gives the same bits, in whatever row it is and whatever is in
+        the others. It does not where a machine divides the work among threads in the middle of a row, or computes few
+        rows in another order. One layer tells it, for all are alike.
+
+        Args:
+            steps: the rows are the next tokens of sequences, of which logits are wanted; or else of one sequence.
+        """
+        device, layer = self.embedding.device, self._layers[0]
+        places = torch.zeros(1, 1, dtype=torch.long, device=device)
+        wide = torch.randn(WIDE, len(layer.gate.weight), generator=torch.Generator().manual_seed(0))
+
+        def itself(_: int, query: torch.Tensor, __: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            return value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+
+        def computed(tokens: torch.Tensor) -> torch.Tensor:
+            states = self.states(tokens[:, None] if steps else tokens[None], places, itself, layers=1)
+            return self.logits(states)[:, 0] if steps else states[0]
+
+        def alike(rows: int, one: torch.Tensor) -> bool:
+            rolled = (computed(tokens[:rows].roll(n)).roll(-n, 0) for n in (1, rows // 2))
+            # An activation by itself, too, for what differs there is lost in later sums: the last few numbers that a
+            # thread has are computed another way than those before.
+            each = wide.to(self.embedding)[:, None].expand(-1, rows, -1)
+            active = (self._activation(row.contiguous()) for row in each)
+            return all(torch.equal(one, other) for other in rolled) and all((row == row[0]).all() for row in active)
+
+        tokens = torch.arange(max(sizes), device=device) % len(self.embedding)
+        found = {rows: computed(tokens[:rows]) for rows in sizes}
+        found = {rows: one for rows, one in found.items() if alike(rows, one)}
+        groups = ([n for n, other in found.items() if all(map(torch.equal, one, other))] for one in found.values())
+        return max(groups, key=len, default=[])
 
 
 def of(model: Any, context_length: int) -> Llama | None:
@@ -167,36 +228,86 @@ def causal_mask(before: int, new: int, dtype: torch.dtype, device: torch.device)
 def attention(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Of queries to keys and values of fewer heads or as many, as transformers has it done by PyTorch."""
+    """Of queries to keys and values of fewer heads or as many, as transformers has it done by PyTorch, but for a few
+    tokens that are masked."""
     ratio = query.shape[1] // keys.shape[1]
     if ratio > 1 and mask is not None:  # no kernel takes both
+        if query.shape[2] <= FEW:
+            rows = attention_of_rows(query.transpose(0, 2), (keys, values), mask.repeat(ratio, 1))
+            return rows.transpose(0, 2)
         keys, values = (x.repeat_interleave(ratio, 1) for x in (keys, values))
     return functional.scaled_dot_product_attention(query, keys, values, mask, enable_gqa=ratio > 1 and mask is None)
 
 
-def attention_divided(
-    query: torch.Tensor, first: Sequence[torch.Tensor], rest: Sequence[Sequence[torch.Tensor]], size: int
-) -> torch.Tensor:
-    """Of the queries of some sequences, on a CPU, each to keys and values that all have and to its own. What either
-    gives has the weight of the sum of its exponentials, whose logarithms are at hand.
+def attention_of_rows(query: torch.Tensor, parts: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
+    """Of the latest tokens of one sequence, which are rows of a step: (tokens, heads, 1, head size), as `query` is.
 
     Args:
-        query: (sequences, heads, 1, head size).
+        parts: keys and values.
+        mask: as `mask_of_rows` makes it.
+    """
+    keys, values = parts
+    asked = _one_sequence(query, keys.shape[1])
+    return _rows(functional.scaled_dot_product_attention(asked, keys, values, mask), len(query))
+
+
+def attention_divided(
+    query: torch.Tensor, first: Sequence[torch.Tensor], rest: Sequence[Own], size: int
+) -> torch.Tensor:
+    """Of rows of some sequences, on a CPU, each to keys and values that all have and to those of its sequence. What
+    either gives has the weight of the sum of its exponentials, whose logarithms are at hand.
+
+    Args:
+        query: (rows, heads, 1, head size).
         first: keys and values that all have.
-        rest: those of each sequence.
-        size: how many sequences attend to the first ones; what there are fewer is filled up, for the numbers of a row
+        rest: of each sequence how many rows it has, its keys and values, and the mask of its rows.
+        size: how many rows attend to the first ones; what there are fewer is filled up, for the numbers of a row
             depend on how many there are.
     """
-    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    sequences, heads = len(query), first[0].shape[1]
-    asked = query.new_zeros((size, heads, query.shape[1] // heads, query.shape[3]))  # by the heads of keys
-    asked[:sequences] = query.view(sequences, *asked.shape[1:])
-    own, sums = asked.new_zeros(asked.shape), asked.new_zeros(asked.shape[:3], dtype=torch.float)
-    for row, parts in enumerate(rest):
-        own[row : row + 1], sums[row : row + 1] = flash(asked[row : row + 1], *parts)
-    found, others = flash(asked.permute(1, 2, 0, 3).flatten(1, 2)[None], *first)
-    shared = found.view(*asked.shape[1:3], size, -1).permute(2, 0, 1, 3).contiguous()
-    weight = others.view(*asked.shape[1:3], size).permute(2, 0, 1) - sums
+    rows, wide = len(query), (size, *query.shape[1:])
+    asked, own, sums = query.new_zeros(wide), query.new_zeros(wide), query.new_zeros(wide[:3], dtype=torch.float)
+    asked[:rows] = query
+    start = 0
+    for tokens, parts, mask in rest:
+        here = slice(start, start := start + tokens)
+        own[here], sums[here] = _attended(asked[here], parts, mask)
+    shared, others = _attended(asked, first, None)
     # As wide as what it weighs, for the last few of numbers are computed another way than those before.
-    weight = weight[..., None].expand_as(shared).contiguous().sigmoid()
-    return torch.lerp(own, shared, weight.to(query.dtype))[:sequences].view_as(query)
+    weight = (others - sums)[..., None].expand_as(shared).contiguous().sigmoid()
+    return torch.lerp(own, shared, weight.to(query.dtype))[:rows]
+
+
+def _attended(
+    query: torch.Tensor, parts: Sequence[torch.Tensor], mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What rows of one sequence find (rows, heads, 1, head size), and the logarithms of their sums of exponentials
+    (rows, heads, 1)."""
+    asked = _one_sequence(query, parts[0].shape[1])
+    found, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(asked, *parts, attn_mask=mask)
+    return _rows(found, len(query)), _rows(sums[..., None], len(query))[..., 0]
+
+
+def mask_of_rows(tokens: int, like: torch.Tensor, ratio: int) -> torch.Tensor | None:
+    """What the latest tokens of a sequence may not attend to, for each of so many queries to a head of keys: (queries,
+    length); None for one token.
+
+    Args:
+        like: keys that they attend to, (1, heads, length, head size).
+    """
+    length = like.shape[2]
+    mask = causal_mask(length - tokens, tokens, like.dtype, like.device)
+    return None if mask is None else mask.repeat(ratio, 1)
+
+
+def _one_sequence(query: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows (tokens, heads of queries, 1, head size) as (1, heads of keys, queries, head size). It is a copy, for sums
+    may depend on where in memory numbers are."""
+    tokens, _, _, size = query.shape
+    asked = query.view(tokens, heads, -1, size).permute(1, 2, 0, 3).clone(memory_format=torch.contiguous_format)
+    return asked.view(1, heads, -1, size)
+
+
+def _rows(found: torch.Tensor, tokens: int) -> torch.Tensor:
+    """(1, heads of keys, queries, head size) as (tokens, heads of queries, 1, head size)."""
+    size = found.shape[-1]
+    return found.reshape(-1, tokens, size).transpose(0, 1)[:, :, None]

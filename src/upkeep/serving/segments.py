@@ -13,6 +13,19 @@ from upkeep.cell.tokens import Segment
 Kept = TypeVar("Kept")
 
 
+def passes(segments: Sequence[Segment[int]], most: int) -> list[list[Segment[int]]]:
+    """Segments that are computed together: consecutive ones of up to `most` tokens, a longer one by itself."""
+    found: list[list[Segment[int]]] = []
+    room = 0
+    for segment in segments:
+        if not found or len(segment) > room:
+            found.append([])
+            room = most
+        found[-1].append(segment)
+        room -= len(segment)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Node(Generic[Kept]):
     number: int

@@ -1,16 +1,19 @@
 """The transformers engine, on a CPU or a GPU: prompts one at a time with exact reuse of earlier ones, answers in lanes.
 
 Floating-point sums depend on the shapes they are computed in. So that an answer is the same, bit by bit, whether its
-prefix was in the cache or not, a prompt is always computed in the same steps: segment by segment, and where segments
-begin depends on the prompt alone (`upkeep.cell.tokens`). The cache holds the latest prompt and is cut back only to
-the beginning of a segment; of other prompts that came last, segments are kept and copied into it.
+prefix was in the cache or not, a prompt is computed in segments, and where they begin depends on the prompt alone
+(`upkeep.cell.tokens`). A pass over several segments has one of `PASS_ROWS` rows, and each segment attends by itself.
+The cache holds the latest prompt and is cut back only to the beginning of a segment; of other prompts that came last,
+segments are kept and copied into it.
 
-The tokens of answers are computed for up to `LANES` sequences at a time, for a small model spends most of a step
-outside of sums. A step has one of `ROWS` rows, empty ones too; no row of a product depends on another one or on how
-many there are (the engine looks for which of these numbers that is so when it starts), and each sequence attends to its
-own keys by itself, but for a long beginning, to which all that have it attend together. Which sequences are decoded
-alone, and what their beginnings are, depends on the model and their own prompts. So order, resuming and other probes
-never change an answer.
+The tokens of answers are computed for up to `LANES` sequences at a time, of each the next one and some more that are
+drafted (`upkeep.serving.drafts`): those count that it would have picked anyway. A step has one of `ROWS` rows, empty
+ones too, and each sequence attends to its own keys by itself, but for a long beginning, to which all that have it
+attend together. Which sequences are decoded alone, what is drafted and what their beginnings are, depends on the model
+and their own prompts and answers.
+
+No row of a product depends on another one or on how many there are: the engine looks for which numbers of rows that is
+so when it starts. So order, resuming and other probes never change an answer.
 """
 
 from __future__ import annotations
@@ -32,10 +35,11 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, 
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving import llama, llama_files
+from upkeep.serving.drafts import Drafts
 from upkeep.serving.keys import Cut, Held, Lanes, as_cache, cut, extend
-from upkeep.serving.lanes import BEGINNING_TOKENS, KEPT_TOKENS, LANE_TOKENS, ROWS
+from upkeep.serving.lanes import DRAFTED, KEPT_TOKENS, LANE_TOKENS, LANES, PASS_ROWS, ROWS, fewest
 from upkeep.serving.sampling import Constraint, Sampler
-from upkeep.serving.segments import KeptSegments
+from upkeep.serving.segments import KeptSegments, passes
 
 SCORED_TOKENS = 256
 """Tokens whose probabilities are computed at a time: bounds the memory, for each has one number a word known."""
@@ -56,7 +60,21 @@ class Running:
     """Tokens of the prompt that were reused."""
     tokens: ChatTokens
     constraint: Constraint | None
+    drafts: Drafts
     told: list[GeneratedToken] = field(default_factory=list)
+
+    def next(self, drafted: int) -> list[int]:
+        """The latest token, and up to `drafted` more that may follow it."""
+        left = self.request.sampling.max_tokens - len(self.sampler.generated) - 1
+        return [self.latest, *self.drafts.after(self.sampler.generated, min(drafted, left))]
+
+    def went_on(self, tokens: Sequence[int], logits: torch.Tensor) -> Generated | ValueError | None:
+        """Pick tokens from `logits` (tokens, vocabulary) after what `next` gave, for as long as it is what was drafted;
+        returns what `saw` does."""
+        for row, following in zip(logits, [*tokens[1:], None], strict=False):
+            if (outcome := self.saw(row)) is not None or self.latest != following:
+                return outcome
+        raise AssertionError("no token follows the last one")
 
     def saw(self, logits: torch.Tensor) -> Generated | ValueError | None:
         """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence, or why there is
@@ -127,6 +145,8 @@ class TransformersEngine(Engine):
             self._llama = llama_files.read(Path(path), self.dtype, self.device, spec.context_length)
         if self._llama is None:
             self._load(path, spec)
+        self._drafted = DRAFTED if self._llama is not None else 0
+        """Attention of transformers' own models copies all keys where it masks some of a few."""
         layers, heads, size = self._shape
         self.prefix_cache = settings.prefix_cache
         self._layers = [Held() for _ in range(layers)]
@@ -138,12 +158,14 @@ class TransformersEngine(Engine):
         self._kept: KeptSegments[Cut] = KeptSegments(KEPT_TOKENS)
         """Of segments of earlier prompts the keys and values."""
         self._queue: list[Request] = []
-        self._rows: Sequence[int] = ()
+        self._rows = [] if self._llama is None else self._llama.agreeing(ROWS, steps=True)
         """How many a step may have."""
-        if self._llama is not None:
-            self._held_in_lanes = Lanes(layers, heads, size, self._llama.embedding)
-            self._rows = self._agreeing()
-        self.lanes = most = max(self._rows, default=1)
+        self._pass_rows = [] if self._llama is None else self._llama.agreeing(PASS_ROWS, steps=False)
+        """How many a pass over segments may have."""
+        if self._llama is not None and self._rows:
+            queries, like = self._llama.shape.queries, self._llama.embedding
+            self._held_in_lanes = Lanes(layers, queries, heads, size, like, self._rows)
+        self.lanes = most = min(LANES, max(self._rows, default=1 + DRAFTED) // (1 + DRAFTED))
         self._lanes: list[Running | None] = [None] * most
 
     def _load(self, path: str, spec: ModelSpec) -> None:
@@ -188,7 +210,7 @@ class TransformersEngine(Engine):
         # Keys and values that are held change no answer, but they would change what a cell counts as cached.
         self._queue.clear()
         self._lanes = [None] * len(self._lanes)
-        if self._llama is not None:
+        if self._rows:
             self._held_in_lanes.empty()
         self._held = ()
         self._kept.clear()
@@ -239,7 +261,8 @@ class TransformersEngine(Engine):
                 return error
         logits, cached = self._prefill(request.prompt.segments)
         sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
-        running = Running(request, sampler, self.chat_tokens.stop_ids, cached, self.chat_tokens, constraint)
+        drafts = Drafts(request.prompt.segments)
+        running = Running(request, sampler, self.chat_tokens.stop_ids, cached, self.chat_tokens, constraint, drafts)
         generated = running.saw(logits[-1])
         if (
             generated is None
@@ -252,58 +275,36 @@ class TransformersEngine(Engine):
             self._held_in_lanes.fill(lane, self._layers, leading, self._before + sum(map(len, leading)))
             return None
         while generated is None:
-            generated = running.saw(self._forward([running.latest], keep=1)[-1])
+            tokens = running.next(self._drafted)
+            generated = running.went_on(tokens, self._pass([tokens], keep=0))
+            self._crop(running.place)
         self._crop(request.prompt.length)
         return generated
 
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def _agreeing(self) -> list[int]:
-        """Of `ROWS` those with which a sequence gives the same bits in every row, whatever is in the others. It does
-        not where a machine divides the work of a step among threads in the middle of a row, or computes few rows in
-        another order. Where none is left, sequences are decoded alone."""
-        # A beginning is attended to in blocks, the last of which is shorter.
-        begun = (0, BEGINNING_TOKENS, BEGINNING_TOKENS + 37) if self.device.type == "cpu" else (0,)
-        found: dict[int, torch.Tensor] = {}
-        for rows in ROWS:
-            tokens = [[place] * rows for place in range(3)], [[place, *range(rows, 2 * rows - 1)] for place in range(3)]
-            alike, mixed = (torch.stack([self._tried(one, n) for n in begun], 1) for one in tokens)
-            if (alike == alike[0]).all() and (mixed[0] == alike[0]).all():
-                found[rows] = alike[0]
-        most = max(found, default=None)
-        return [rows for rows, logits in found.items() if most is not None and torch.equal(logits, found[most])]
-
-    def _tried(self, tokens: Sequence[Sequence[int]], begun: int = 0) -> torch.Tensor:
-        """Logits (rows, vocabulary) after some tokens of as many sequences, a step for each of their places.
-
-        Args:
-            begun: tokens of a beginning that they have in common.
-        """
-        if begun:
-            self._held_in_lanes.fill_alike(begun)
-        for place, step in enumerate(tokens):
-            logits = self._step([*range(len(step))], [(token, place) for token in step], len(step))
-        self._held_in_lanes.empty()
-        return logits
-
     def _decode(self) -> list[tuple[Request, Outcome]]:
-        """One more token for each lane; what is answered leaves it."""
-        used = [(n, lane) for n, lane in enumerate(self._lanes) if lane is not None]
-        latest = [(lane.latest, self._before + lane.place) for _, lane in used]
-        rows = next(rows for rows in self._rows if rows >= len(used))
-        logits = self._step([n for n, _ in used], latest, rows)
+        """One more token for each lane, or several; what is answered leaves it."""
+        used = [(n, lane, lane.next(self._drafted)) for n, lane in enumerate(self._lanes) if lane is not None]
+        logits = self._step([(n, self._before + lane.place, tokens) for n, lane, tokens in used])
         finished: list[tuple[Request, Outcome]] = []
-        for row, (n, lane) in enumerate(used):
-            if (generated := lane.saw(logits[row])) is not None:
+        for n, lane, tokens in used:
+            generated = lane.went_on(tokens, logits)
+            logits = logits[len(tokens) :]
+            if generated is not None:
                 self._lanes[n] = None
                 finished.append((lane.request, generated))
         return finished
 
-    def _step(self, lanes: Sequence[int], latest: Sequence[tuple[int, int]], rows: int) -> torch.Tensor:
-        """Logits (rows, vocabulary) after a token and its position for each of some lanes, which are the first rows."""
+    def _step(self, lanes: Sequence[tuple[int, int, Sequence[int]]]) -> torch.Tensor:
+        """Logits (rows, vocabulary) after the next tokens of some lanes, which are the first rows.
+
+        Args:
+            lanes: each with the position of its first token, and its tokens.
+        """
         assert self._llama is not None
-        self._held_in_lanes.begin(lanes, self._rows or [rows])
-        padded = [*latest, *[(0, 0)] * (rows - len(latest))]
-        tokens, positions = torch.tensor(padded, device=self.device).T[..., None]
+        self._held_in_lanes.begin([(lane, position, len(tokens)) for lane, position, tokens in lanes])
+        rows = [(token, place) for _, position, tokens in lanes for place, token in enumerate(tokens, position)]
+        rows += [(0, 0)] * (fewest(self._rows, len(rows)) - len(rows))
+        tokens, positions = torch.tensor(rows, device=self.device).T[..., None]
         return self._llama(tokens, positions, self._held_in_lanes.attend, keep=1)[:, 0]
 
     def _score(self, request: Score) -> list[float]:
@@ -314,7 +315,7 @@ class TransformersEngine(Engine):
         found: list[float] = []
         for start in range(0, len(wanted), SCORED_TOKENS):
             block = request.continuation[start : start + SCORED_TOKENS]
-            logits = torch.cat([logits[-1:], self._forward(block, keep=0)])
+            logits = torch.cat([logits[-1:], self._pass([block], keep=0)])
             known = logits[:-1].float().log_softmax(-1)
             found += known.gather(1, wanted[start : start + len(block), None])[:, 0].tolist()
         self._crop(request.prompt.length)
@@ -333,33 +334,43 @@ class TransformersEngine(Engine):
         self._held = ()
         extend(self._layers, kept[held:])
         reused = max(held, len(kept))
-        for segment in segments[reused:-1]:
-            self._forward(segment, keep=None)
-        logits = self._forward(segments[-1], keep=1)
+        for together in passes(segments[reused:], max(self._pass_rows, default=0)):
+            logits = self._pass(together)
         self._held = segments
         if self.prefix_cache:
             self._kept.keep(segments, lambda n: cut(self._layers, *(self._before + end for end in ends[n : n + 2])))
         return logits, ends[reused]
 
-    def _forward(self, ids: Sequence[int], keep: int | None) -> torch.Tensor:
-        """Logits (keep, vocabulary) after `ids`, which extend what the cache holds; `keep` 0 is all of them, None that
-        none are wanted."""
-        tokens = torch.tensor([list(ids)], device=self.device)
-        if self._llama is not None:
-            before = self._layers[0].length
-            positions = torch.arange(before, before + len(ids), device=self.device)[None]
-            mask = llama.causal_mask(before, len(ids), self.dtype, self.device)
+    def _pass(self, segments: Sequence[Sequence[int]], keep: int = 1) -> torch.Tensor:
+        """Logits (keep, vocabulary) after segments, which extend what the cache holds; `keep` 0 is all of them. Each
+        segment attends by itself, and has no part in how many rows there are."""
+        ids = [*itertools.chain.from_iterable(segments)]
+        if self._llama is None:
+            tokens = torch.tensor([ids], device=self.device)
+            given = {"input_ids": tokens, "past_key_values": self._cache, "use_cache": True, "logits_to_keep": keep}
+            logits: torch.Tensor = self._model(**given).logits[0]
+            return logits
+        most = max(self._pass_rows, default=0)
+        empty = fewest(self._pass_rows, len(ids)) - len(ids) if len(ids) <= most else 0
+        before = self._layers[0].length
+        rows = [*zip(ids, itertools.count(before), strict=False), *[(0, 0)] * empty]
+        tokens, positions = torch.tensor(rows, device=self.device).T[:, None]
+        ends = [0, *itertools.accumulate(map(len, segments))]
+        parts = [
+            (slice(first, end), llama.causal_mask(before + first, end - first, self.dtype, self.device))
+            for first, end in itertools.pairwise(ends)
+        ]
 
-            def attend(number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-                return llama.attention(query, *self._layers[number].update(key, value), mask)
+        def attend(number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            found = query.new_zeros(query.shape)
+            for here, mask in parts:
+                held = self._layers[number].update(key[:, :, here], value[:, :, here])
+                # A copy, for sums may depend on where in memory numbers are.
+                asked = query[:, :, here].clone(memory_format=torch.contiguous_format)
+                found[:, :, here] = llama.attention(asked, *held, mask)
+            return found
 
-            if keep is None:
-                return self._llama.states(tokens, positions, attend)[0, :0]
-            return self._llama(tokens, positions, attend, keep)[0]
-        logits: torch.Tensor = self._model(
-            input_ids=tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=1 if keep is None else keep
-        ).logits[0]
-        return logits
+        return self._llama.logits(self._llama.states(tokens, positions, attend)[:, : len(ids)][:, -keep:])[0]
 
     def _crop(self, length: int) -> None:
         for layer in self._layers:

@@ -1,0 +1,134 @@
+"""Claims about drafted tokens: answers are what they are without them (where no two words are as likely to the last few
+bits, for sums have another order), in fewer steps."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_models import CHATS, SAMPLED, answers, engine, tiny, together
+from upkeep.cell.lockstep import Generate, lockstep
+from upkeep.cell.tokens import TokenPrompt
+from upkeep.contract import Sampling
+from upkeep.serving import transformers_engine
+from upkeep.serving.drafts import Drafts
+from upkeep.serving.lanes import DRAFTED
+from upkeep.serving.segments import passes
+
+__all__ = ["tiny"]
+
+
+def drafted(prompt: Sequence[int], answer: Sequence[int] = (), most: int = 3) -> list[int]:
+    return Drafts([array("i", prompt[:2]), array("i", prompt[2:])]).after(answer, most)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "most", "expected"),
+    [
+        pytest.param([1, 2, 3, 4, 5, 6, 7, 1, 2, 3], [], 3, [4, 5, 6], id="where the last three stood"),
+        pytest.param([9, 2, 3, 4, 5, 6, 7, 1, 2, 3], [], 3, [4, 5, 6], id="or two"),
+        pytest.param([9, 8, 3, 4, 5, 6, 7, 1, 2, 3], [], 3, [4, 5, 6], id="or one"),
+        pytest.param([1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], [], 1, [4], id="three before the later two"),
+        pytest.param([2, 3, 4, 2, 3, 5, 2, 3], [], 1, [5], id="the latest place"),
+        pytest.param([1, 2, 3, 4, 5], [8, 2, 3], 2, [4, 5], id="of an answer, in the prompt"),
+        pytest.param([1, 5], [2, 3, 4, 2], 2, [3, 4], id="in the answer itself"),
+        pytest.param([4, 7, 7], [], 3, [7], id="up to the end"),
+        pytest.param([7, 7, 7, 7, 7], [], 3, [7], id="what is said again and again"),
+        pytest.param([1, 2, 3, 1], [], 0, [], id="none where none may be"),
+        pytest.param([1, 2, 3, 1], [], -1, [], id="nor where an answer is at its end"),
+        pytest.param([1, 2, 3, 4], [], 3, [], id="nothing of what never stood before"),
+        pytest.param([1], [], 3, [], id="nothing of a single token"),
+        pytest.param([1, 2 << 8, 2], [], 3, [], id="bytes of two tokens are no token"),
+        pytest.param([2, 6, 2 << 8, 0, 2], [], 1, [6], id="nor do they hide one"),
+    ],
+)
+def test_a_draft_is_what_followed_before(prompt: list[int], answer: list[int], most: int, expected: list[int]) -> None:
+    assert drafted(prompt, answer, most) == expected
+
+
+def test_a_longer_answer_is_drafted_as_if_it_were_new() -> None:
+    prompt, answer = [5, 1, 2, 3, 4, 1, 2], [3, 1, 2, 3, 4, 4, 4, 5, 1]
+    drafts = Drafts([array("i", prompt)])
+    for end in (0, 1, 4, 5, 9):
+        assert drafts.after(answer[:end], 3) == drafted(prompt, answer[:end])
+
+
+GREEDY = Sampling(max_tokens=40)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [GREEDY, SAMPLED, Sampling(repetition_penalty=1.05, max_tokens=20), Sampling(max_tokens=1), Sampling(max_tokens=3)],
+    ids=["greedy", "sampled", "penalty", "one", "three"],
+)
+@pytest.mark.parametrize("alone", [False, True], ids=["in lanes", "alone"])
+def test_answers_are_what_they_are_without_drafts(
+    alone: bool, sampling: Sampling, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if alone:
+        monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 0)
+    plain: Any = engine(tiny)
+    plain._drafted = 0
+    assert together(engine(tiny), CHATS, sampling) == [text for text, _, _ in answers(plain, CHATS, sampling)]
+
+
+def answer(model: Any, prompt: TokenPrompt) -> list[int]:
+    async def ask() -> list[int]:
+        request = Generate(prompt, GREEDY, 0, asyncio.get_running_loop().create_future())
+        model.add(request)
+        ids: list[int] = (await request.future).ids
+        return ids
+
+    with lockstep(model) as loop:
+        return loop.run(ask())
+
+
+def steps_of(prompt: TokenPrompt, ids: list[int]) -> int:
+    """After the first token, which the prompt itself gives."""
+    drafts, known, steps = Drafts(prompt.segments), 1, 0
+    while known < len(ids):
+        guessed = drafts.after(ids[:known], min(DRAFTED, GREEDY.max_tokens - known - 1))
+        right = itertools.takewhile(lambda both: both[0] == both[1], zip(guessed, ids[known:], strict=False))
+        known, steps = known + len([*right]) + 1, steps + 1
+    return steps
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["in lanes", "alone"])
+def test_what_is_copied_takes_fewer_steps(alone: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the drafts that are right leave."""
+    if alone:
+        monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 0)
+    model: Any = engine(tiny, prefix_cache=False)
+    model.chat_tokens.stop_ids = frozenset()
+    heads: list[int] = []
+    plain = model._llama.words
+    monkeypatch.setattr(model._llama, "words", lambda x: (heads.append(x.shape[0]), plain(x))[1])
+    for messages in CHATS[::3]:
+        prompt = model.chat_tokens.prompt(messages)
+        heads.clear()
+        ids = answer(model, prompt)
+        assert len(ids) == GREEDY.max_tokens
+        steps = len(heads) - len(passes(prompt.segments, max(model._pass_rows)))
+        assert steps == steps_of(prompt, ids) < GREEDY.max_tokens - 1
+
+
+def test_nothing_is_drafted_where_positions_depend_on_the_longest_sequence(tiny: Path, tmp_path: Path) -> None:
+    """What is given up again would have moved them."""
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model: Any = engine(tmp_path)
+    longest: list[int] = []
+    computed = model._pass
+    model._pass = lambda parts, keep=1: (longest.append(sum(map(len, parts))), computed(parts, keep))[1]
+    answers(model, CHATS[:1], GREEDY)
+    assert {*longest[-GREEDY.max_tokens + 1 :]} == {1}
