@@ -36,10 +36,12 @@ def prompts(dataset: str, requests: int, documents: int) -> list[TokenPrompt]:
     """Of the first probes that have so many documents before them."""
     world = build_world(CATALOG, dataset, int(CATALOG.dataset(dataset).options["seed"]))
     prompt, tokens = Prompt(CATALOG.prompt_of(dataset), world.examples), engine().chat_tokens
-    found = []
+    found: list[TokenPrompt] = []
     for probe in world.probes:
+        if len(found) == requests:
+            break
         before = [d for d in world.documents if d.stream == probe.stream and d.position <= probe.position]
-        if len(before) >= documents and len(found) < requests:
+        if len(before) >= documents:
             found.append(tokens.prompt(prompt.messages(probe, Context(recent=before[-documents:]))))
     return found
 
@@ -81,9 +83,10 @@ def main() -> None:
     print("| decoded | drafted | tokens of answers | seconds | ratio | same answers |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     answer(asked[:8], lanes=True, drafted=DRAFTED)  # the first products of a process take longer
-    first, expected = answer(asked, lanes=False, drafted=0)
+    first, expected = 0.0, list[list[int]]()
     for lanes, drafted in ((False, 0), (False, DRAFTED), (True, 0), (True, DRAFTED)):
-        seconds, found = (first, expected) if not (lanes or drafted) else answer(asked, lanes, drafted)
+        seconds, found = answer(asked, lanes, drafted)
+        first, expected = first or seconds, expected or found
         same = sum(one == other for one, other in zip(found, expected, strict=True)) / len(asked)
         name = f"in {LANES} lanes" if lanes else "one by one"
         tokens = sum(map(len, found))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from upkeep.cell.interface import Message
 from upkeep.cell.lockstep import (
@@ -19,6 +21,7 @@ from upkeep.cell.lockstep import (
 )
 from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
+from upkeep.serving import llama
 from upkeep.serving.make_model import tiny_llama
 from upkeep.serving.transformers_engine import TransformersEngine
 
@@ -137,6 +140,26 @@ def ask(engine: Engine, text: str) -> asyncio.Future[object]:
 
 def engine(tiny: Path, **changes: object) -> Engine:
     return TransformersEngine(str(tiny), spec(), EngineSettings(name="transformers", **changes))  # type: ignore[arg-type]
+
+
+def moving(tiny: Path, folder: Path) -> Path:
+    """A copy of `tiny` whose positions depend on the longest sequence of a step."""
+    shutil.copytree(tiny, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def let_rows_differ(monkeypatch: pytest.MonkeyPatch, steps: bool) -> None:
+    """Have products differ by the place of a row, as on a machine whose threads divide rows: of steps or of passes."""
+    plain = llama.Linear.__call__
+
+    def differing(self: llama.Linear, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[0 if steps else 1])
+        return plain(self, x) + 1e-6 * (places[:, None, None] if steps else places[:, None])
+
+    monkeypatch.setattr(llama.Linear, "__call__", differing)
 
 
 def answers(

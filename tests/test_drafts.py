@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import shutil
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from engine_models import CHATS, SAMPLED, answers, engine, tiny, together
+from engine_models import CHATS, SAMPLED, answers, engine, moving, tiny, together
 from upkeep.cell.lockstep import Generate, lockstep
 from upkeep.cell.tokens import TokenPrompt
 from upkeep.contract import Sampling
 from upkeep.serving import transformers_engine
 from upkeep.serving.drafts import Drafts
 from upkeep.serving.lanes import DRAFTED
-from upkeep.serving.segments import passes
 
 __all__ = ["tiny"]
 
@@ -103,7 +100,7 @@ def steps_of(prompt: TokenPrompt, ids: list[int]) -> int:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["in lanes", "alone"])
 def test_what_is_copied_takes_fewer_steps(alone: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as the drafts that are right leave."""
+    """As many as the drafts that are right leave; and of a prompt, in however many passes, logits are computed once."""
     if alone:
         monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 0)
     model: Any = engine(tiny, prefix_cache=False)
@@ -116,19 +113,14 @@ def test_what_is_copied_takes_fewer_steps(alone: bool, tiny: Path, monkeypatch: 
         heads.clear()
         ids = answer(model, prompt)
         assert len(ids) == GREEDY.max_tokens
-        steps = len(heads) - len(passes(prompt.segments, max(model._pass_rows)))
-        assert steps == steps_of(prompt, ids) < GREEDY.max_tokens - 1
+        assert len(heads) - 1 == steps_of(prompt, ids) < GREEDY.max_tokens - 1
 
 
 def test_nothing_is_drafted_where_positions_depend_on_the_longest_sequence(tiny: Path, tmp_path: Path) -> None:
     """What is given up again would have moved them."""
-    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    model: Any = engine(tmp_path)
+    model: Any = engine(moving(tiny, tmp_path))
     longest: list[int] = []
     computed = model._pass
-    model._pass = lambda parts, keep=1: (longest.append(sum(map(len, parts))), computed(parts, keep))[1]
+    model._pass = lambda parts, keep: (longest.append(sum(map(len, parts))), computed(parts, keep))[1]
     answers(model, CHATS[:1], GREEDY)
     assert {*longest[-GREEDY.max_tokens + 1 :]} == {1}

@@ -12,9 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_models import CHATS, answers, engine, tiny
+from engine_models import CHATS, answers, engine, let_rows_differ, tiny
 from upkeep.cell.tokens import Segment
-from upkeep.serving import llama, transformers_engine
+from upkeep.serving import transformers_engine
 from upkeep.serving.keys import Held, cut, extend
 from upkeep.serving.segments import KeptSegments, passes
 
@@ -78,10 +78,7 @@ def test_a_prompt_has_the_same_bits_whatever_of_it_was_kept(
 ) -> None:
     """Where rows of a product feel how many there are, each segment has a pass of its own."""
     if differing:
-        plain = llama.Linear.__call__
-        monkeypatch.setattr(
-            llama.Linear, "__call__", lambda self, x: plain(self, x) + 1e-6 * torch.arange(x.shape[1])[:, None]
-        )
+        let_rows_differ(monkeypatch, steps=False)
     model: Any = engine(tiny)
     assert bool(model._pass_rows) != differing
     prompt = [array("i", [(n * k) % 300 for k in range(n)]) for n in (1, 300, 3, 40, 1, 70, 200, 300, 5, 90, 1, 2)]

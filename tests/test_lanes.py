@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 from array import array
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from engine_models import CHATS, QUESTIONS, SAMPLED, answers, chat, engine, spec, tiny, together
+from engine_models import (
+    CHATS,
+    QUESTIONS,
+    SAMPLED,
+    answers,
+    chat,
+    engine,
+    let_rows_differ,
+    moving,
+    spec,
+    tiny,
+    together,
+)
 from upkeep.cell.lockstep import (
     Generate,
     Handle,
@@ -98,7 +108,7 @@ def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(
         return [*logits[: sum(map(len, lanes))].split([*map(len, lanes)])]
 
     with torch.inference_mode():
-        model._pass([ids or [0]])
+        model._pass([ids or [0]], keep=1)
         model._crop(begun)
         alone = {new: step([[7, *range(1, new)]])[0] for new in range(1, 2 + DRAFTED)}
         for new, wanted in alone.items():
@@ -141,7 +151,7 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
     with torch.inference_mode():
         for n, ids in enumerate(prompts):
             model._crop(0)
-            model._pass([ids])
+            model._pass([ids], keep=1)
             model._held_in_lanes.fill(n, model._layers, [], 0)
         for step in range(3):
             new = [[50 + n + step, *range(n)] for n in range(len(prompts))]
@@ -175,10 +185,7 @@ def test_what_takes_no_lane_is_answered_alone(tiny: Path, monkeypatch: pytest.Mo
     if why == "long":
         monkeypatch.setattr(transformers_engine, "LANE_TOKENS", 100)
     else:
-        plain = llama.Linear.__call__
-        monkeypatch.setattr(
-            llama.Linear, "__call__", lambda self, x: plain(self, x) + 1e-6 * torch.arange(len(x))[:, None, None]
-        )
+        let_rows_differ(monkeypatch, steps=True)
     model: Any = engine(tiny)
     assert (model.lanes > 1) == (why == "long")
     monkeypatch.setattr(type(model), "_step", None)
@@ -248,8 +255,4 @@ def test_an_engine_that_is_reset_in_mid_answer_is_as_new(tiny: Path) -> None:
 
 
 def test_positions_that_depend_on_the_longest_sequence_take_no_lanes(tiny: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert engine(tiny).lanes >= 8 > engine(tmp_path).lanes == 1
+    assert engine(tiny).lanes >= 8 > engine(moving(tiny, tmp_path)).lanes == 1

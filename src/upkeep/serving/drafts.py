@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import chain
 
 from upkeep.cell.tokens import Segment
 
 LONGEST = 3
 """Tokens that are looked for first; then fewer."""
+SIZE = array("i").itemsize
+"""Bytes of a token."""
 
 
 class Drafts:
@@ -21,27 +22,25 @@ class Drafts:
     """
 
     def __init__(self, prompt: Sequence[Segment[int]]) -> None:
-        self._tokens = array("i", chain.from_iterable(prompt))
-        self._prompt = len(self._tokens)
+        self._text = bytearray().join(segment.tobytes() for segment in prompt)
+        self._prompt = len(self._text)
 
     def after(self, answer: Sequence[int], most: int) -> list[int]:
         """Up to `most` tokens that may come after an answer, which is longer than when this was asked before."""
-        tokens = self._tokens
-        tokens.extend(answer[len(tokens) - self._prompt :])
+        text = self._text
+        text += array("i", answer[(len(text) - self._prompt) // SIZE :]).tobytes()
         if most <= 0:
             return []
-        text = tokens.tobytes()
-        for length in range(min(LONGEST, len(tokens) - 1), 0, -1):
-            if (end := _latest(text, length * tokens.itemsize, tokens.itemsize)) is not None:
-                return tokens[end : end + most].tolist()
+        for length in range(min(LONGEST, len(text) // SIZE - 1), 0, -1):
+            if (end := self._latest(length * SIZE)) is not None:
+                return array("i", bytes(text[end : end + most * SIZE])).tolist()
         return []
 
-
-def _latest(text: bytes, length: int, size: int) -> int | None:
-    """The place after the latest earlier occurrence of the last bytes, counted in tokens of `size` bytes."""
-    wanted, end = text[-length:], len(text) - size
-    while (found := text.rfind(wanted, 0, end)) >= 0:
-        if found % size == 0:
-            return (found + length) // size
-        end = found + length - 1
-    return None
+    def _latest(self, length: int) -> int | None:
+        """Where the latest earlier occurrence of the last bytes ends, if it is one of whole tokens."""
+        wanted, end = self._text[-length:], len(self._text) - SIZE
+        while (found := self._text.rfind(wanted, 0, end)) >= 0:
+            if found % SIZE == 0:
+                return found + length
+            end = found + length - 1
+        return None

@@ -151,20 +151,20 @@ class Lanes:
         self._make_room(max(self.lengths))
         self._used, self._places = torch.tensor(places, device=self._held.device).T
         layers = self._held.flatten(0, 1)
-        self._alone: list[tuple[slice, Own]] = []
+        self._alone: list[tuple[slice, Sequence[torch.Tensor], torch.Tensor | None]] = []
         groups: dict[int, tuple[Beginning, list[int], list[Own]]] = {}
         row = 0
         for lane, _, tokens in used:
             length = self.lengths[lane]
             parts = layers[:, lane : lane + 1, :, :length].unbind()
-            own = tokens, parts, mask_of_rows(tokens, parts[0], self._ratio)
+            mask = mask_of_rows(tokens, parts[0], self._ratio)
             rows = range(row, row := row + tokens)
             if (beginning := self._beginnings[lane]) is None:
-                self._alone.append((slice(rows.start, rows.stop), own))
+                self._alone.append((slice(rows.start, rows.stop), parts, mask))
             else:
                 _, theirs, rest = groups.setdefault(id(beginning), (beginning, [], []))
                 theirs += rows
-                rest.append(own)
+                rest.append((tokens, parts, mask))
         self._groups = [*groups.values()]
 
     def attend(self, number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -174,7 +174,7 @@ class Lanes:
         self._held[number][:, self._used, :, self._places] = new[: len(self._used)]
         here = slice(2 * number, 2 * number + 2)
         found = query.new_zeros(query.shape)
-        for rows, (_, parts, mask) in self._alone:
+        for rows, parts, mask in self._alone:
             found[rows] = attention_of_rows(query[rows], parts[here], mask)
         for beginning, theirs, rest in self._groups:
             own = [(tokens, parts[here], mask) for tokens, parts, mask in rest]

@@ -334,20 +334,22 @@ class TransformersEngine(Engine):
         self._held = ()
         extend(self._layers, kept[held:])
         reused = max(held, len(kept))
-        for together in passes(segments[reused:], max(self._pass_rows, default=0)):
-            logits = self._pass(together)
+        *before, last = passes(segments[reused:], max(self._pass_rows, default=0))
+        for together in before:
+            self._pass(together, keep=None)
+        logits = self._pass(last, keep=1)
         self._held = segments
         if self.prefix_cache:
             self._kept.keep(segments, lambda n: cut(self._layers, *(self._before + end for end in ends[n : n + 2])))
         return logits, ends[reused]
 
-    def _pass(self, segments: Sequence[Sequence[int]], keep: int = 1) -> torch.Tensor:
-        """Logits (keep, vocabulary) after segments, which extend what the cache holds; `keep` 0 is all of them. Each
-        segment attends by itself, and has no part in how many rows there are."""
+    def _pass(self, segments: Sequence[Sequence[int]], keep: int | None) -> torch.Tensor:
+        """Logits (keep, vocabulary) after segments, which extend what the cache holds; `keep` 0 is all of them, None
+        that none are wanted. Each segment attends by itself, and has no part in how many rows there are."""
         ids = [*itertools.chain.from_iterable(segments)]
         if self._llama is None:
-            tokens = torch.tensor([ids], device=self.device)
-            given = {"input_ids": tokens, "past_key_values": self._cache, "use_cache": True, "logits_to_keep": keep}
+            tokens, wanted = torch.tensor([ids], device=self.device), 1 if keep is None else keep
+            given = {"input_ids": tokens, "past_key_values": self._cache, "use_cache": True, "logits_to_keep": wanted}
             logits: torch.Tensor = self._model(**given).logits[0]
             return logits
         most = max(self._pass_rows, default=0)
@@ -370,7 +372,8 @@ class TransformersEngine(Engine):
                 found[:, :, here] = llama.attention(asked, *held, mask)
             return found
 
-        return self._llama.logits(self._llama.states(tokens, positions, attend)[:, : len(ids)][:, -keep:])[0]
+        states = self._llama.states(tokens, positions, attend)[:, : len(ids)]
+        return states[0, :0] if keep is None else self._llama.logits(states[:, -keep:])[0]
 
     def _crop(self, length: int) -> None:
         for layer in self._layers:
