@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from figure_scores import FIGURES, SPECS, filling, spec
 from table_scores import NO_SCORES, frame, score
 from upkeep.grading.settings import as_rows
 from upkeep.report import drawing, figures
-from upkeep.report.drawn import Drawn
+from upkeep.report.drawn import Drawers, Drawn
 from upkeep.report.specs import FigureSpec
 
 
@@ -115,29 +117,36 @@ def test_panels_of_every_figure_keep_their_room_beside_what_is_written(
             assert axes.get_xscale() == ("log" if spec.log else "linear")
 
 
+def made(figure: figures.Figure, folder: Path, drawers: Drawers | None = None) -> Drawn:
+    """A figure's files in a folder."""
+    drawn = Drawn(folder, drawers)
+    drawing.write(figure, drawn)
+    drawn.keep()
+    return drawn
+
+
 def test_a_figure_and_that_of_our_own_runs_are_two_files_each(tmp_path: Path) -> None:
     both = [row for end in ("", "_mini") for row in filling(SPECS["figure_7"], end=end)]
-    svgs = drawing.write(figures.build(SPECS["figure_7"], frame(*both)), Drawn(tmp_path))
-    stems = ("figure_7", "figure_7_own")
-    assert {path.name for path in tmp_path.iterdir()} == {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")}
-    ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in svgs]
+    drawn, stems = made(figures.build(SPECS["figure_7"], frame(*both)), tmp_path), ("figure_7", "figure_7_own")
+    files = {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")} | {"drawn.json"}
+    assert {path.name for path in tmp_path.iterdir()} == files
+    ids = [set(re.findall(r'id="([^"]+)"', drawn.svg(stem))) for stem in stems]
     clips = [{one for one in found if re.fullmatch(r"p[0-9a-f]{10}", one)} for found in ids]
     assert all(clips) and not clips[0] & clips[1], "two pictures on one page have no clip of one name"
 
 
 def test_no_picture_is_left_of_runs_that_are_gone(tmp_path: Path) -> None:
     own = figures.build(SPECS["figure_6"], frame(*filling(SPECS["figure_6"], end="_mini")))
-    assert own.panels == [[]] and drawing.write(own, Drawn(tmp_path))[1] and list(tmp_path.glob("*_own.*"))
-    assert drawing.write(figures.build(SPECS["figure_6"], NO_SCORES), Drawn(tmp_path))[1] == ""
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure_6.png", "figure_6.svg"]
+    made(own, tmp_path)
+    assert own.panels == [[]] and list(tmp_path.glob("*_own.*"))
+    made(figures.build(SPECS["figure_6"], NO_SCORES), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn.json", "figure_6.png", "figure_6.svg"]
 
 
 def test_papers_figures_of_one_number_have_no_clip_of_one_name(tmp_path: Path) -> None:
     figure = figures.build(SPECS["figure_6"], NO_SCORES)
-    clips = [
-        set(re.findall(r"url\(#(\w+)\)", drawing.write(figure, Drawn(tmp_path / paper))[0]))
-        for paper in ("oaks", "prelude")
-    ]
+    svgs = [made(figure, tmp_path / paper).svg("figure_6") for paper in ("oaks", "prelude")]
+    clips = [set(re.findall(r"url\(#(\w+)\)", svg)) for svg in svgs]
     assert clips[0] and not clips[0] & clips[1]
 
 
@@ -151,12 +160,8 @@ def test_a_figure_is_drawn_again_only_if_its_data_its_code_or_its_files_are_othe
 
     def drawings(figure: figures.Figure) -> int:
         calls.clear()
-        drawn = Drawn(tmp_path)
-        svg, _ = drawing.write(figure, drawn)
-        drawn.keep()
-        assert (
-            svg == (tmp_path / "figure_6.svg").read_text() == draw(spec, figure.panels, f"{tmp_path.name}/figure_6")[0]
-        )
+        drawn = made(figure, tmp_path)
+        assert drawn.svg("figure_6") == draw(spec, figure.panels, f"{tmp_path.name}/figure_6")[0]
         return len(calls)
 
     assert [drawings(figure), drawings(figure), drawings(other), drawings(figure)] == [1, 0, 1, 1]
@@ -168,3 +173,64 @@ def test_a_figure_is_drawn_again_only_if_its_data_its_code_or_its_files_are_othe
             assert (tmp_path / name).read_bytes() == content
     monkeypatch.setattr("upkeep.report.drawn.version", lambda _: "another")
     assert drawings(figure) == 1
+
+
+OURS = [figures.build(SPECS[name], frame(*filling(SPECS[name], end="_mini"))) for name in ("figure_6", "figure_7")]
+
+
+def in_a_folder(drawers: Drawers, folder: Path, meanwhile: Callable[[], object] = lambda: None) -> dict[str, bytes]:
+    """Files of some figures, by drawers who are given them all before any is wanted."""
+    drawn = Drawn(folder / "oaks", drawers)
+    for figure in OURS:
+        drawing.write(figure, drawn)
+    drawers.end()
+    meanwhile()
+    drawn.keep()
+    return {path.name: path.read_bytes() for path in drawn.folder.iterdir()}
+
+
+def test_what_other_processes_draw_is_what_this_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    alone = in_a_folder(Drawers(0), tmp_path / "alone")
+    assert len(alone) == 9
+
+    with Drawers() as drawers:
+        assert in_a_folder(drawers, tmp_path / "at_once") == alone
+    with Drawers() as drawers:
+        begun = [drawers.begin(drawing.draw, one.spec, one.panels, "a") for one in OURS]
+        drawers.end()
+        for child in active_children():
+            child.join()
+        assert [one() for one in begun] == [drawing.draw(one.spec, one.panels, "a") for one in OURS]
+
+
+def test_a_figure_whose_process_is_killed_is_drawn_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+    def kill() -> None:
+        (child,) = active_children()
+        child.kill()
+        child.join()
+
+    with Drawers() as drawers:
+        killed = in_a_folder(drawers, tmp_path / "killed", kill)
+    assert killed == in_a_folder(Drawers(0), tmp_path / "alone")
+
+
+def test_where_no_process_can_be_started_all_is_drawn_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+    def none(*_: object, **__: object) -> None:
+        raise OSError(38, "no semaphores")
+
+    monkeypatch.setattr("upkeep.report.drawn.ProcessPoolExecutor", none)
+    with Drawers() as drawers:
+        assert len(in_a_folder(drawers, tmp_path)) == 9
+
+
+def test_a_figure_that_cannot_be_drawn_is_an_error_and_nothing_is_kept(tmp_path: Path) -> None:
+    with Drawers() as drawers, pytest.raises(ZeroDivisionError):
+        drawn = Drawn(tmp_path, drawers)
+        drawn.figure("figure_1", "made of", divmod, 1, 0)
+        drawn.keep()
+    assert not [*tmp_path.iterdir()]

@@ -97,6 +97,27 @@ def test_a_document_of_many_prompts_is_kept_once_and_a_replay_adds_nothing(machi
     assert 2 * sum(sizes) < asked
 
 
+@pytest.mark.parametrize("most", [None, 2000])
+def test_what_prompts_share_is_read_once_and_no_more_than_so_much_is_remembered(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    with machine.open() as (_, path):
+        asked = [bytes.fromhex(key) for key in told(path, 8)]
+    monkeypatch.setattr(prompts, "LATELY_BYTES", most or prompts.LATELY_BYTES)
+    replies, lately, read = Replies(machine.record, ENGINE, "m"), prompts.Lately(), list[bytes]()
+    keys = [found[0] for key in asked if (found := prompts.request(replies, key)) is not None]
+    get = replies.get
+    monkeypatch.setattr(replies, "get", lambda key: (read.append(key), get(key))[1])
+    alone = [prompts.prompt(replies, key) for key in keys]
+    parts, apart = {key for key in read if key not in {prompts.key_of("prompt", one) for one in keys}}, len(read)
+    assert [prompts.prompt(replies, key, lately) for key in keys] == alone and len(keys) == 9
+    assert lately.size == sum(len(part) + prompts.ENTRY_BYTES for part in lately.values())
+    if most is None:
+        assert lately.keys() == parts and len(read) - apart == len(keys) + len(parts) < apart - 20
+    else:
+        assert lately.keys() < parts and len(parts) > 4
+
+
 def test_a_record_from_before_prompts_were_kept_answers_and_is_completed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

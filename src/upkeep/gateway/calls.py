@@ -48,18 +48,37 @@ class Call:
     """How the reply ended, or why there is none."""
 
 
+class Opened:
+    """The records of engines and endpoints, each opened once, and parts of prompts that were read lately: what finds
+    the calls of several cells has the same."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.record = Layout(catalog.results).record
+        self.lately = prompts.Lately()
+        self._replies: dict[str, Replies] = {}
+
+    def replies(self, parts: dict[str, str], model: str) -> Replies:
+        """What is kept of the engine that `parts` describe."""
+        if (engine := digest(parts)) not in self._replies:
+            self._replies[engine] = Replies(self.record, parts, model)
+        return self._replies[engine]
+
+
 class Calls:
     """Finds the calls of a cell's predictions.
+
+    Args:
+        opened: what was opened for other cells; by default nothing.
 
     Raises:
         Damaged: a record does not say which engine it is of.
     """
 
-    def __init__(self, catalog: Catalog, cell: Cell) -> None:
-        self._catalog, self._cell = catalog, cell
+    def __init__(self, catalog: Catalog, cell: Cell, opened: Opened | None = None) -> None:
+        self._catalog, self._cell, self._opened = catalog, cell, opened or Opened(catalog)
         self._spec = catalog.spec(cell.model) if cell.model != "none" else None
         away = self._spec is None or self._spec.endpoint is not None
-        self.records = None if away else Records(catalog, cell)
+        self.records = None if away else Records(catalog, cell, self._opened)
         """Of engines; None where an endpoint is asked, or nobody."""
 
     def find(self, key: str) -> Call | None:
@@ -67,11 +86,12 @@ class Calls:
         if self._spec is None:
             return None
         if self.records is None:
-            return _of_endpoint(self._catalog, self._cell.model, self._spec, bytes.fromhex(key))
+            return _of_endpoint(self._opened, self._cell.model, self._spec, bytes.fromhex(key))
         for engine in self.records.holding(bytes.fromhex(key)):
             own = "" if engine.engine in self.records.own else ", not the engine that answers this cell now"
             source = f"engine {engine.engine[:16]} ({engine.model}{own})"
-            return _of_engine(self.records.replies(engine), source, self._spec, bytes.fromhex(key))
+            replies = self.records.replies(engine)
+            return _of_engine(replies, source, self._spec, bytes.fromhex(key), self._opened.lately)
         return None
 
 
@@ -79,25 +99,26 @@ class Records:
     """The records of all engines: first that of the engine that answers a cell now, then those of its model by name.
 
     One request may have been asked of several engines, and has one key in all of them.
+
+    Args:
+        opened: what was opened for other cells; by default nothing.
     """
 
-    def __init__(self, catalog: Catalog, cell: Cell) -> None:
-        self._record = Layout(catalog.results).record
+    def __init__(self, catalog: Catalog, cell: Cell, opened: Opened | None = None) -> None:
+        self._opened = opened or Opened(catalog)
         try:
             self.own = set(map(digest, reader_parts(catalog, cell)))
             """The engines that answer the cell as things are now; none where nobody can tell, for want of weights."""
         except Missing:
             self.own = set()
         self.known = sorted(
-            engines(self._record), key=lambda one: (one.engine not in self.own, one.model != cell.model, one.engine)
+            engines(self._opened.record),
+            key=lambda one: (one.engine not in self.own, one.model != cell.model, one.engine),
         )
-        self._opened: dict[str, Replies] = {}
 
     def replies(self, engine: EngineRecord) -> Replies:
         """What is kept of an engine."""
-        if engine.engine not in self._opened:
-            self._opened[engine.engine] = Replies(self._record, engine.parts, engine.model)
-        return self._opened[engine.engine]
+        return self._opened.replies(engine.parts, engine.model)
 
     def holding(self, key: bytes) -> Iterator[EngineRecord]:
         """The engines that were asked the request whose reply has this key."""
@@ -107,7 +128,7 @@ class Records:
                 yield engine
 
 
-def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Call | None:
+def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes, lately: prompts.Lately) -> Call | None:
     if (found := prompts.request(replies, key)) is None:
         return None
     prompt, asked = found
@@ -133,19 +154,21 @@ def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes) -> Ca
             else:
                 told = msgspec.msgpack.decode(text, type=str)
                 answer, reasoning = split_reasoning(told, spec.thinking_tags, thinks=spec.thinking == "on")
-    messages, problem = _messages(replies, prompt)
+    messages, problem = _messages(replies, prompt, lately)
     return Call(source, decoding, seed, messages, problem, tokens, completion, answer, reasoning, ended)
 
 
-def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> Call | None:
+def _of_endpoint(opened: Opened, model: str, spec: ModelSpec, key: bytes) -> Call | None:
     from upkeep.gateway.endpoints.replies import Reply, parts_of
 
-    requests = Replies(Layout(catalog.results).record, parts_of(model), model)
+    requests = opened.replies(parts_of(model), model)
     found, value = prompts.request(requests, key), requests.get(key)
     reply = None if value is None else msgspec.msgpack.decode(value, type=Reply)
     if found is None and reply is None:
         return None
-    messages, problem = (None, "the prompt is not kept") if found is None else _messages(requests, found[0])
+    messages, problem = (
+        (None, "the prompt is not kept") if found is None else _messages(requests, found[0], opened.lately)
+    )
     seed, decoding = None, "not known"
     if found is not None and isinstance(found[1], wire.Generate):
         decoding, seed = decoded(found[1].sampling), found[1].seed if found[1].sampling.temperature else None
@@ -162,9 +185,9 @@ def _of_endpoint(catalog: Catalog, model: str, spec: ModelSpec, key: bytes) -> C
     return Call(source, decoding, seed, messages, problem, *used, answer, reasoning, ended)
 
 
-def _messages(replies: Replies, prompt: bytes) -> tuple[prompts.Messages | None, str | None]:
+def _messages(replies: Replies, prompt: bytes, lately: prompts.Lately) -> tuple[prompts.Messages | None, str | None]:
     try:
-        return prompts.prompt(replies, prompt), None
+        return prompts.prompt(replies, prompt, lately), None
     except prompts.NotReadable as error:
         return None, str(error)
 

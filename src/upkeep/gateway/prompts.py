@@ -41,6 +41,8 @@ MAX_KNOWN, MAX_KNOWN_SIZE = 1024, 2**16
 characters: 64 MB in all, or four times that."""
 MAX_NEW_BYTES = 2 * 2**30
 """Of what is kept of one container's prompts, before it is compressed: after that no more of them are kept."""
+LATELY_BYTES = 64 * 2**20
+"""Of parts that were read lately, until they are forgotten."""
 ENTRY_BYTES = 512
 """What an entry counts beside its value."""
 _LEVEL = 6
@@ -207,8 +209,29 @@ def missed(replies: Replies, job: str) -> tuple[bytes, bytes] | None:
     return None if value is None else msgspec.msgpack.decode(value, type=tuple[bytes, bytes])
 
 
-def prompt(replies: Replies, key: bytes) -> Messages:
+class Lately(dict[bytes, bytes]):
+    """Parts that were read lately, by key, for they stand in one prompt after the other."""
+
+    size = 0
+    """Bytes that they take."""
+
+    def keep(self, key: bytes, part: bytes) -> None:
+        """Remember a part."""
+        self[key] = part
+        self.size += len(part) + ENTRY_BYTES
+
+    def trim(self) -> None:
+        """Forget them all where they are many."""
+        if self.size > LATELY_BYTES:
+            self.clear()
+            self.size = 0
+
+
+def prompt(replies: Replies, key: bytes, lately: Lately | None = None) -> Messages:
     """The messages of a prompt, the very ones that were asked.
+
+    Args:
+        lately: parts of prompts that were read before, of whatever engine; they are not read again.
 
     Raises:
         NotReadable: it, or a part of it, is not kept or not whole.
@@ -219,7 +242,8 @@ def prompt(replies: Replies, key: bytes) -> Messages:
         kept = _PROMPT.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise NotReadable("the prompt is not readable") from None
-    known: dict[bytes, bytes] = {}
+    known = Lately() if lately is None else lately
+    known.trim()
     try:
         messages = [
             (role, [_part(replies, part, known).decode() for part in _split(parts)]) for role, parts in kept.messages
@@ -244,7 +268,7 @@ def _split(keys: bytes) -> list[bytes]:
     return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
 
-def _part(replies: Replies, key: bytes, known: dict[bytes, bytes]) -> bytes:
+def _part(replies: Replies, key: bytes, known: Lately) -> bytes:
     if key in known:
         return known[key]
     value = replies.get(key) if len(key) == KEY_BYTES else None
@@ -256,5 +280,5 @@ def _part(replies: Replies, key: bytes, known: dict[bytes, bytes]) -> bytes:
         raise NotReadable("a part of the prompt is not readable") from None
     if key_of("part", part) != key:
         raise NotReadable("a part of the prompt is not the one that was asked")
-    known[key] = part
+    known.keep(key, part)
     return part

@@ -18,7 +18,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, Fingerprint, Manifest, Prediction, Sealed
 from upkeep.errors import UpkeepError
 from upkeep.files import digest, hash_file
-from upkeep.gateway.calls import Call, Calls
+from upkeep.gateway.calls import Call, Calls, Opened
 from upkeep.grading.judged import Judged
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
@@ -111,12 +111,15 @@ def write_documents(catalog: Catalog, dataset: str, site: Site) -> None:
     site.data(f"{folder}/documents", {"texts": texts.first, "streams": streams})
 
 
-def write_answers(catalog: Catalog, cell: Cell, manifest: Manifest, card: DatasetCard, site: Site) -> None:
+def write_answers(
+    catalog: Catalog, cell: Cell, manifest: Manifest, card: DatasetCard, site: Site, opened: Opened
+) -> None:
     """Write the data of a published cell that counts.
 
     Args:
         manifest: the cell's, verified.
         card: of its dataset, as it is built.
+        opened: records of engines.
 
     Raises:
         UpkeepError: the cell or its dataset is not what was published.
@@ -138,7 +141,8 @@ def write_answers(catalog: Catalog, cell: Cell, manifest: Manifest, card: Datase
             return
     except (Missing, Damaged):  # it follows from what is there
         pass
-    told = _Told(Shown.read(catalog, str(cell)), {judge: said for judge, (_, said) in judges.items()})
+    shown = Shown.read(catalog, str(cell))
+    told = _Told(shown, {judge: said for judge, (_, said) in judges.items()}, Calls(catalog, cell, opened))
     paths = list(told.write(site, folder))
     files = {path.name: fingerprint(path) for path in paths}
     record = AnswersRecord(cell=str(cell), made_of=made_of, whole=told.whole, files=files)
@@ -164,8 +168,8 @@ def _said(judged: Judged | UpkeepError) -> tuple[str, _Says]:
 class _Told:
     """All that is told of a cell's predictions."""
 
-    def __init__(self, shown: Shown, judges: Mapping[str, _Says]) -> None:
-        self._shown, self._judges, self.whole, self._retrieves = shown, judges, True, False
+    def __init__(self, shown: Shown, judges: Mapping[str, _Says], calls: Calls) -> None:
+        self._shown, self._judges, self._calls, self.whole, self._retrieves = shown, judges, calls, True, False
         layout = Layout(shown.catalog.results)
         self._texts = Texts()
         folder = layout.dataset(shown.cell.dataset)
@@ -179,7 +183,6 @@ class _Told:
         self._arrived = {
             stream: sorted(positions) for stream, positions in arrived.group_by("stream").agg("position").iter_rows()
         }
-        self._calls = Calls(shown.catalog, shown.cell)
         self._slices = [name for name in shown.graded.columns if name.startswith("slice_")]
 
     def write(self, site: Site, folder: str) -> Iterator[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -51,9 +50,9 @@ def went(catalog: Catalog, training: Training) -> Went:
         series=[],
     )
     salt = f"trained/{training}"
-    svg = drawn.figure(NAME, (spec, traces, salt), functools.partial(drawing.draw, spec, [traces], salt))
+    drawn.figure(NAME, (spec, traces, salt), drawing.draw, spec, [traces], salt)
     drawn.keep()
-    return Went(training, courses, inline(svg, "-".join([NAME, *str(training).split("/")])))
+    return Went(training, courses, inline(drawn.svg(NAME), "-".join([NAME, *str(training).split("/")])))
 
 
 def _trace(name: str, number: int, course: Course) -> Trace:

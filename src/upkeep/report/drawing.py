@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import math
 from collections import Counter
@@ -28,24 +27,22 @@ _ROOM = 44
 """As many letters stand below a panel side by side; longer names of its places are written upwards."""
 
 
-def write(figure: Figure, drawn: Drawn) -> tuple[str, str]:
-    """Write `<id>.svg` and `<id>.png`, and `<id>_own` of what the paper's figure lacks, where there is any.
+def own(figure: Figure) -> str:
+    """The name of what is drawn of our own runs beside a paper's figure."""
+    return f"{figure.spec.id}_own"
 
-    Returns:
-        The SVG texts; the second one empty where there is none.
-    """
-    name, texts = figure.spec.id, []
+
+def write(figure: Figure, drawn: Drawn) -> None:
+    """Have `<id>.svg` and `<id>.png` drawn, and `<id>_own` of what the paper's figure lacks, where there is any."""
     for stem, spec, panels, wanted in (
-        (name, figure.spec, figure.panels, True),
-        (f"{name}_own", figure.own_spec, figure.ours, any(figure.ours)),
+        (figure.spec.id, figure.spec, figure.panels, True),
+        (own(figure), figure.own_spec, figure.ours, any(figure.ours)),
     ):
         if wanted:
-            salt = f"{drawn.folder.name}/{stem}"
-            texts.append(drawn.figure(stem, (spec, panels, salt), functools.partial(draw, spec, panels, salt)))
+            given = spec, panels, f"{drawn.folder.name}/{stem}"
+            drawn.figure(stem, given, draw, *given)
         else:
             drawn.none(stem)
-            texts.append("")
-    return texts[0], texts[1]
 
 
 def draw(spec: FigureSpec, panels: Sequence[Sequence[Trace]], salt: str = "") -> tuple[str, bytes]:

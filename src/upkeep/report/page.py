@@ -17,6 +17,7 @@ from upkeep.catalog import Catalog
 from upkeep.contract import DatasetCard, Provenance
 from upkeep.errors import UpkeepError
 from upkeep.files import remove, write_atomically
+from upkeep.gateway.calls import Opened
 from upkeep.grading.agreement import agreements, work
 from upkeep.grading.scores import Scores
 from upkeep.jobs import Cell
@@ -25,6 +26,7 @@ from upkeep.pages import templates
 from upkeep.report import overview, parts, ran, trivial, written
 from upkeep.report.answers import write_answers, write_documents
 from upkeep.report.beside import write_pairs
+from upkeep.report.drawn import Drawers
 from upkeep.report.edits import Edit, edited
 from upkeep.report.papers import paper_of, references
 from upkeep.report.ran import CellRow
@@ -53,6 +55,11 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
     Raises:
         UpkeepError: a cell is named that is not one of these.
     """
+    with Drawers() as drawers:
+        return _render(catalog, suite_scores, named, drawers)
+
+
+def _render(catalog: Catalog, suite_scores: Scores, named: Collection[str], drawers: Drawers) -> list[Edit]:
     layout = Layout(catalog.results)
     name, scores = suite_scores.basis.suite, suite_scores.table
     suite, basis, out = catalog.suite(name), suite_scores.basis, layout.report(name)
@@ -72,8 +79,10 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
         basis.wanted(suite_scores.lacking),
     )
     papers = [
-        paper_of(catalog, paper, spec, suite_scores, waiting, Printed.of(known[paper])) for paper, spec in specs.items()
+        paper_of(catalog, paper, spec, suite_scores, waiting, Printed.of(known[paper]), drawers)
+        for paper, spec in specs.items()
     ]
+    drawers.end()
     rows = ran.cell_rows(basis.cells, waiting, scores)
     beside = ran.cell_rows(basis.beside, waiting, scores)
     manifests = [row.manifest for row in rows if row.manifest]
@@ -91,15 +100,18 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
         computed=ran.computed,
     )
     with_answers = _with_answers(there, named, site, name)
+    with_answers = _write_cells(catalog, [*rows, *beside], with_answers, basis.datasets, site)
+    write_things(catalog, [*rows, *beside], site, basis.datasets)
+    # Last of what takes long: figures are drawn meanwhile.
     for paper in papers:
+        if paper.figures:
+            paper.drawn.keep()
         for path in paper.files:
             site.file(f"papers/{paper.id}/{path.name}", path.read_bytes())
         site.page(
             place_of("paper", paper.id), "paper.html.j2", paper=paper, own_text=parts.own_text, mark=parts.mark,
             told=parts.told, marks=parts.MARKS, unfilled=parts.unfilled, elsewhere=written.ELSEWHERE,
         )  # fmt: skip
-    with_answers = _write_cells(catalog, [*rows, *beside], with_answers, basis.datasets, site)
-    write_things(catalog, [*rows, *beside], site, basis.datasets)
     controls, judging = overview.controls(basis.cells, scores), work(basis)
     site.page(
         "checks.html", "checks.html.j2", controls=controls, trivial=trivial.shown(catalog, suite_scores),
@@ -170,13 +182,13 @@ def _write_cells(
     site: Site,
 ) -> set[str]:
     """Write the page of each cell, and the data of those that are to have any; returns those that have."""
-    faults: dict[str, str] = {}
+    faults, opened = dict[str, str](), Opened(catalog)
     told = {row.cell: row.manifest for row in rows if row.manifest and str(row.cell) in with_answers}
     for cell, manifest in told.items():
         card = cards[cell.dataset]
         assert isinstance(card, DatasetCard)  # it counts
         try:
-            write_answers(catalog, cell, manifest, card, site)
+            write_answers(catalog, cell, manifest, card, site, opened)
         except UpkeepError as error:
             faults[str(cell)] = str(error)
     has = {str(cell) for cell in told} - faults.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +16,7 @@ from upkeep.report import drawing, figures, tables, verdicts, written
 from upkeep.report.asked import asked
 from upkeep.report.best import best_of
 from upkeep.report.card_fields import Cards
-from upkeep.report.drawn import Drawn
+from upkeep.report.drawn import Drawers, Drawn
 from upkeep.report.fields import as_judged, as_printed
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import PaperSpec
@@ -23,13 +24,24 @@ from upkeep.report.tabled import beyond_suite, of_paper
 from upkeep.report.waiting import Printed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plate:
-    """A figure with the runs that the paper has, and one with the others, as SVG; empty where there are none."""
+    """A figure with the runs that the paper has, and one with the others, as SVG; empty where there are none. They are
+    there when `drawn` is kept."""
 
     figure: figures.Figure
-    papers: str
-    ours: str
+    drawn: Drawn
+
+    @cached_property
+    def papers(self) -> str:
+        name = self.figure.spec.id
+        return inline(self.drawn.svg(name), name)
+
+    @cached_property
+    def ours(self) -> str:
+        if not any(self.figure.ours):
+            return ""
+        return inline(self.drawn.svg(drawing.own(self.figure)), f"{self.figure.spec.id}-own")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,7 @@ class Paper:
     citation: str
     tables: list[tables.Table]
     figures: list[Plate]
+    drawn: Drawn
     asked: str
     """Whose the words of its prompts are."""
     elsewhere: int
@@ -60,13 +73,15 @@ def paper_of(
     suite_scores: Scores,
     waiting: pl.DataFrame,
     known: Printed,
+    drawers: Drawers,
 ) -> Paper:
-    """Write a paper's tables to `results/tables/<suite>/<paper>/`, its figures to `results/figures/<suite>/<paper>/`;
-    what its page shows of it.
+    """Write a paper's tables to `results/tables/<suite>/<paper>/`, and have its figures drawn to
+    `results/figures/<suite>/<paper>/`; what its page shows of it.
 
     Args:
         waiting: `waiting.PENDING_SCHEMA`, of the suite's cells.
         known: what its published numbers are called.
+        drawers: draw the figures; they are written when `Paper.drawn` is kept.
     """
     layout, suite, folder = Layout(catalog.results), suite_scores.basis.suite, catalog.root / "papers" / paper
     own_tables = layout.tables(suite) / paper
@@ -80,15 +95,12 @@ def paper_of(
     files = [path for one in built for path in written.write(one, own_tables, words)]
     placed = frozenset[int]().union(*(one.placed for one in built))
     elsewhere = written.write_elsewhere(own, placed, own_tables)
-    plates, drawn, shown = [], Drawn(layout.figures(suite) / paper), as_judged(own, spec.judge)
+    plates, drawn, shown = [], Drawn(layout.figures(suite) / paper, drawers), as_judged(own, spec.judge)
     for figure_spec in spec.figures:
         published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
         figure = figures.build(figure_spec, shown, published)
-        svgs = drawing.write(figure, drawn)
-        names = (figure_spec.id, f"{figure_spec.id}-own")
-        plates.append(Plate(figure, *(inline(svg, name) if svg else "" for svg, name in zip(svgs, names, strict=True))))
-    if plates:
-        drawn.keep()
+        drawing.write(figure, drawn)
+        plates.append(Plate(figure, drawn))
     drawn_models = {one.id: one.models for one in spec.figures}
     findings = verdicts.findings(folder, scores, suite_scores.resamples, spec.judge, drawn_models)
     written.write_findings(findings, own_tables)
@@ -98,6 +110,7 @@ def paper_of(
         citation=spec.citation,
         tables=built,
         figures=plates,
+        drawn=drawn,
         asked=words,
         elsewhere=elsewhere,
         findings=findings,
