@@ -134,7 +134,7 @@ def main() -> None:
         catalog = Catalog(folder)
         scores = score_suite(catalog, SUITE)
         named = [str(cell) for cell in chosen]
-        print("| report | with answers | seconds | of a processor | files | MB | cells.html, MB |")
+        print("| report | with answers | seconds | on the cores | files | MB | cells.html, MB |")
         print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
         for what, wanted in (("without answers", [page.NONE]), ("with answers", named), ("again", named)):
             print(report(catalog, scores, what, wanted), flush=True)
