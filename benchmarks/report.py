@@ -10,6 +10,7 @@ report there.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
 import shutil
@@ -94,7 +95,9 @@ def size(folder: Path) -> Iterator[int]:
 
 
 def spent() -> float:
-    """Seconds on the cores, of this process and of those that have drawn."""
+    """Seconds on the cores, of this process and of those that have drawn, which count when they have ended."""
+    for drawer in multiprocessing.active_children():
+        drawer.join()
     return sum(os.times()[:4])
 
 

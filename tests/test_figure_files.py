@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from multiprocessing import active_children
@@ -198,9 +199,11 @@ def test_what_other_processes_draw_is_what_this_one_draws(tmp_path: Path, monkey
         assert in_a_folder(drawers, tmp_path / "at_once") == alone
     with Drawers() as drawers:
         begun = [drawers.begin(drawing.draw, one.spec, one.panels, "a") for one in OURS]
+        process = drawers.begin(os.getpid)  # type: ignore[arg-type]
         drawers.end()
         for child in active_children():
             child.join()
+        assert process() != os.getpid()
         assert [one() for one in begun] == [drawing.draw(one.spec, one.panels, "a") for one in OURS]
 
 
