@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
 from matplotlib.figure import Figure as Canvas
 
@@ -218,6 +221,26 @@ def test_a_figure_whose_process_is_killed_is_drawn_here(tmp_path: Path, monkeypa
     with Drawers() as drawers:
         killed = in_a_folder(drawers, tmp_path / "killed", kill)
     assert killed == in_a_folder(Drawers(0), tmp_path / "alone")
+
+
+def test_who_draws_ends_with_the_process_that_it_draws_for_however_that_ends() -> None:
+    program = """if True:
+        import os, time
+        from upkeep.report.drawn import Drawers
+        os.sched_getaffinity = lambda _: {0, 1}
+        with Drawers() as drawers:
+            drawn = drawers.begin(time.sleep, 600)
+            time.sleep(0 if SOON else 4)
+            print(drawers, flush=True)
+            drawn()
+    """
+    for soon in ("True", "False"):  # while it starts, and while it draws
+        call = [sys.executable, "-c", program.replace("SOON", soon)]
+        with subprocess.Popen(call, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+        assert children and psutil.wait_procs(children, 60)[1] == []
 
 
 def test_where_no_process_can_be_started_all_is_drawn_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

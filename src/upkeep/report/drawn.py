@@ -11,8 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import version
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 
 from upkeep.contract import Fingerprint, Sealed, Sha256
 from upkeep.files import digest, hash_file, write_atomically
@@ -47,7 +49,7 @@ class Drawers:
             return here
         try:
             if self._pool is None:  # started afresh, not forked: this process has threads
-                self._pool = ProcessPoolExecutor(self._most, mp_context=get_context("spawn"))
+                self._pool = ProcessPoolExecutor(self._most, get_context("spawn"), _end_with_parent)
             begun = self._pool.submit(draw, *given)
         except (OSError, BrokenExecutor):  # there is no room for processes, or one was killed
             self._most = 0
@@ -75,6 +77,18 @@ class Drawers:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Have a process that draws end with the one that it draws for, which may be killed."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 class DrawnRecord(Sealed, frozen=True, kw_only=True):
