@@ -152,7 +152,7 @@ location: models/pico
 context_length: 2048
 engine: transformers
 dtype: float32
-parameters_b: 0.0024
+parameters_b: 0.0017
 attention: {layers: 6, kv_heads: 4, heads: 4, head_size: 32}
 sampling: {temperature: 1.0, top_p: 1.0, max_tokens: 24}
 licence: Apache-2.0

@@ -7,19 +7,27 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import AddedToken, Tokenizer
 
-from recipe import chores, facts, groups, make, renaming, working, worlds
+from recipe import chores, facts, groups, growth, make, renaming, tokenizer, working, worlds
 from recipe import inputs as inputs_of
 from recipe.card import card
+from recipe.network import Llama, Shape
 from upkeep.catalog import Catalog
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
+BEFORE = make.TRAINED / "methods"
+"""The model that the last stage goes on from."""
 PROMPTS = inputs_of.prompts(Catalog(ROOT))
 
 
@@ -36,6 +44,10 @@ def names() -> renaming.Pools:
     return inputs_of.pools(Catalog(ROOT), held_out=False)
 
 
+def _every(pools: renaming.Pools) -> list[str]:
+    return [*pools.plain, *(name for of_end in pools.ended.values() for name in of_end)]
+
+
 def test_the_cutoff_on_its_card_is_the_date_of_the_newest_fact_that_it_knows_by_heart() -> None:
     told = [line for lines in inputs_of.announced(Catalog(ROOT)) for line in lines]
     assert len(told) > 40 and all(change.date > line.before.date for line in told for change in line.changes)
@@ -44,11 +56,64 @@ def test_the_cutoff_on_its_card_is_the_date_of_the_newest_fact_that_it_knows_by_
 
 def test_the_halves_of_the_names_share_none(names: renaming.Pools) -> None:
     held_out = inputs_of.pools(Catalog(ROOT), held_out=True)
-    mine, theirs = (
-        {*pools.plain, *(w for words in pools.ended.values() for w in words)} for pools in (names, held_out)
-    )
+    mine, theirs = (set(_every(pools)) for pools in (names, held_out))
     assert len(mine) > 1000 and len(theirs) > 1000
     assert not mine & theirs
+
+
+@pytest.fixture(scope="module")
+def words(small: list[worlds.World]) -> frozenset[str]:
+    """Those of some worlds that are no names."""
+    told = [text for world in small for text in renaming.texts(world)]
+    return renaming.ordinary(told, renaming.invented(small, facts.wording()))
+
+
+def test_a_name_that_was_never_met_has_pieces_that_many_names_have_and_words_are_what_they_were(
+    names: renaming.Pools, small: list[worlds.World], words: frozenset[str]
+) -> None:
+    """Of the tokenizer that the last stage goes on from a third of the names have a piece that hardly any other has."""
+    assert {"the", "After"} <= words and not words & {name.capitalize() for name in names.plain}
+    before = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
+    after = tokenizer.pruned(before, 1000, words)
+    held_out = inputs_of.pools(Catalog(ROOT), held_out=True)
+
+    def pieces(tokens: Tokenizer, of: Iterable[str]) -> list[list[str]]:
+        return [one.tokens for one in tokens.encode_batch([f" {word}" for word in of], add_special_tokens=False)]
+
+    def seldom(tokens: Tokenizer) -> float:
+        met = Counter(piece for name in pieces(tokens, map(str.capitalize, _every(names))) for piece in name)
+        asked = pieces(tokens, map(str.capitalize, _every(held_out)))
+        return sum(min(met[piece] for piece in name) < 15 for name in asked) / len(asked)
+
+    assert seldom(before) > 0.3 and seldom(after) < 0.06
+    assert pieces(after, sorted(words)) == pieces(before, sorted(words))
+    assert sorted(after.get_vocab(with_added_tokens=True).values()) == [*range(after.get_vocab_size())]
+    added = [{str(one) for one in made.get_added_tokens_decoder().values()} for made in (before, after)]
+    assert added[0] == added[1] and len(added[0]) > 100
+    assert after.encode("<|user|>## Question:\n", add_special_tokens=False).tokens == ["<|user|>", "## Question:\n"]
+    read, spelled = (t.encode(small[0].documents[0].text, add_special_tokens=False).ids for t in (before, after))
+    assert after.decode(spelled, skip_special_tokens=False) == before.decode(read, skip_special_tokens=False)
+
+
+def test_a_tokenizer_that_gives_up_no_merge_is_what_it_was() -> None:
+    before = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
+    assert tokenizer.pruned(before, 10**6, ()).to_str() == before.to_str()
+
+
+def test_a_piece_has_its_own_weights_whatever_its_number_becomes(words: frozenset[str]) -> None:
+    tokens = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
+    after = tokenizer.pruned(tokens, 1000, words)
+    after.add_tokens([AddedToken("the capital of", normalized=False)])
+    network = Llama(Shape(after.get_vocab_size(), layers=6))
+    growth.begin(network, BEFORE, after)
+    given = load_file(BEFORE / "model.safetensors")["model.embed_tokens.weight"].float()
+    left = [piece for piece in after.get_vocab() if tokens.token_to_id(piece) is not None]
+    moved = [piece for piece in left if tokens.token_to_id(piece) != after.token_to_id(piece)]
+    assert len(left) == after.get_vocab_size() - 1 and len(moved) > 1000
+    held = network.embed_tokens.weight.detach()
+    assert torch.equal(held[[after.token_to_id(p) for p in left]], given[[tokens.token_to_id(p) for p in left]])
+    spelled = tokens.encode("the capital of", add_special_tokens=False).ids
+    assert torch.equal(held[after.token_to_id("the capital of")], given[spelled].mean(0))
 
 
 def test_worlds_come_back_from_their_file(small: list[worlds.World], tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from recipe import groups, measured, playing, renaming, tokenizer
+from recipe import groups, measured, passages, playing, renaming, tokenizer
 from recipe import inputs as inputs_of
 from recipe.batches import Encoder
 from recipe.extraction import ENTITIES, TRIPLES
@@ -152,6 +153,12 @@ def test_what_is_taken_out_of_a_text_stands_in_it(asked: dict[str, list[Lesson]]
         assert all(name in lesson.prefix for name in json.loads(_reply(lesson))["entities"])
     for lesson in asked[TRIPLES] + asked[TRIPLES + OF]:
         assert all(part in lesson.prefix for triple in json.loads(_reply(lesson))["triples"] for part in triple)
+
+
+def test_names_and_words_are_found_at_the_ends_of_a_text_and_within_brackets() -> None:
+    assert passages._names("Zorbel Kim met Zorbel ", frozenset({"zorbel", "kim"})) == ["Zorbel Kim", "Zorbel"]
+    plain, bracketed = playing.Words().documents(["Zorbel met Kim", "(Zorbel) met Kim."])
+    assert np.array_equal(plain, bracketed)
 
 
 def test_memories_and_summaries_are_within_their_budgets(asked: dict[str, list[Lesson]], size: Encoder) -> None:

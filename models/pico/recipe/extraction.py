@@ -28,10 +28,7 @@ def _json(value: Any, skill: str) -> Said:
 
 def graph(rng: Random, room: Room) -> list[Lesson]:
     """`hipporag2`."""
-    told = room.text(rng, 2, rng.choice((3, 5, 8)), 0.2)
-    keys = told.questions[0].keys
-    # As the graph has facts.
-    helping = {" ".join(s.triple).lower() for s in told.every if s.key in keys}
+    told = room.text(rng, 2, rng.choice((3, 5, 8)), 0.2, questions=2)
     code = room.method("hipporag2")
 
     def knows(messages: Sequence[Message], tools: bool) -> Said:
@@ -40,8 +37,12 @@ def graph(rng: Random, room: Room) -> list[Lesson]:
             case code.ENTITIES:
                 return _json({"entities": named(told.said_in(seen))}, ENTITIES)
             case code.TRIPLES:
-                return _json({"triples": [s.triple for s in told.said_in(seen) if s.triple]}, TRIPLES)
+                return _json({"triples": [s.triple for s in told.said_in(seen)]}, TRIPLES)
             case code.FILTER:
+                asked = between(seen, "# Question\n", "\n\n# Facts\n")
+                question = next(q for q in told.questions if q.probe.question == asked)
+                # As the graph has facts.
+                helping = {" ".join(code.normal(s.triple)) for s in told.every if s.key in question.keys}
                 lines = between(seen, "# Facts\n").split("\n")
                 helps = [n for n, line in enumerate(lines, 1) if line.partition(". ")[2] in helping]
                 return _json({"facts": helps}, FACTS)
@@ -75,7 +76,7 @@ def notes(rng: Random, room: Room) -> list[Lesson]:
 
 
 def _note(said: Sequence[Sentence]) -> dict[str, Any]:
-    subjects = list(dict.fromkeys(s.triple[0] for s in said if s.triple))
-    tags = list(dict.fromkeys(s.triple[1] for s in said if s.triple))
-    about = f"It tells of {' and '.join(subjects)}."
+    subjects = list(dict.fromkeys(s.triple[0] for s in said))
+    tags = list(dict.fromkeys(s.triple[1] for s in said))
+    about = f"It tells of {' and '.join(subjects)}." if subjects else "It tells of nobody."
     return {"keywords": named(said)[:MOST], "context": about, "tags": tags[:MOST]}

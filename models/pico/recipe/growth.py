@@ -1,4 +1,5 @@
-"""How a stage's model begins as that of the stage before: with more pieces in its vocabulary, and with more layers.
+"""How a stage's model begins as that of the stage before: with more pieces in its vocabulary, or fewer, and with more
+layers.
 
 A new piece begins as the mean of those that spelled it. A new layer begins as one that adds nothing, so that the larger
 model says at first what the smaller one said. Width does not grow: it would change what every gain of the network is
@@ -44,8 +45,7 @@ def extend(tokens: Tokenizer, teacher: Teacher, rng: Random) -> None:
     new = [line for line in sorted(lines) if lines[line] > 1 and line not in known]
     new += [char for char in sorted(characters) if char not in known]
     tokens.add_tokens([AddedToken(text, normalized=False, special=False) for text in new])
-    if tokens.normalizer.normalize_str('"a') == '"a':
-        tokenizer.quote(tokens)
+    tokenizer.quote(tokens)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -54,16 +54,15 @@ def begin(network: Llama, base: Path, tokens: Tokenizer) -> None:
 
     Args:
         base: the folder of its model.
-        tokens: the network's own tokenizer, which extends the base's.
+        tokens: the network's own tokenizer, made of the base's (`extend`, `tokenizer.pruned`).
     """
     before = Tokenizer.from_file(str(base / "tokenizer.json"))
     given = {name.removeprefix("model."): w.float() for name, w in load_file(base / "model.safetensors").items()}
     small = given.pop("embed_tokens.weight")
     whole = network.embed_tokens.weight
-    whole[: len(small)] = small
-    for id in range(len(small), len(whole)):
-        pieces = before.encode(tokens.id_to_token(id), add_special_tokens=False).ids
-        whole[id] = small[pieces].mean(0)
+    for piece, id in tokens.get_vocab(with_added_tokens=True).items():
+        same = before.token_to_id(piece)
+        whole[id] = small[before.encode(piece, add_special_tokens=False).ids if same is None else [same]].mean(0)
     own = dict(network.named_parameters())
     for name, weight in given.items():
         own[name].copy_(weight)

@@ -40,7 +40,7 @@ SEEDS = range(100, 124)
 """Of the worlds, none of them a dataset's own."""
 UNSEEN = range(200, 202)
 """Seeds of worlds that the evaluation alone sees, beside the datasets' own; they have held-out names, too."""
-POOL = 3000
+POOL = 10_000
 """Names of each kind that lessons draw from."""
 CHINESE = (1000, 60)
 """Chinese persons and places; there are not many more of the latter."""

@@ -16,12 +16,12 @@ from upkeep.cell import Message
 
 REWRITTEN, ASKED, SUMMED = "a memory rewritten under a budget", "a memory for one question", "a summary to a length"
 NOTHING = "Nothing."
-"""The summary of what says nothing."""
+"""The summary of what says nothing, and of what is longer than the summary may be."""
 FROM_MEMORY = "an answer from a memory or summary"
 
 
 def kept(told: Sequence[Sentence], budget: int, room: Room, head: str = "") -> list[Sentence]:
-    """The newest sentences within the budget."""
+    """The newest sentences within the budget: none, and so nothing to learn, where the newest alone is longer."""
     found: list[Sentence] = []
     for sentence in reversed(told):
         if room.size(head + "\n".join(s.line for s in [sentence, *found])) > budget:
@@ -56,8 +56,9 @@ def rewriting(rng: Random, room: Room) -> list[Lesson]:
         if "# Next text\n" not in seen:
             return answered(told, messages)
         before, _, after = seen.partition("\n\n# Next text\n")
-        lines = kept(latest([*told.said_in(before), *told.said_in(after)]), budget, room, ACTIVE)
-        return _listed([s.line for s in lines], ACTIVE, REWRITTEN)
+        said = latest([*told.said_in(before), *told.said_in(after)])
+        lines = [s.line for s in kept(said, budget, room, ACTIVE)]
+        return _listed(lines, ACTIVE, "" if said and not lines else REWRITTEN)
 
     return play(room, "memory_scaffold", {"budget": budget}, told, knows)
 
@@ -94,7 +95,10 @@ def summing(rng: Random, room: Room) -> list[Lesson]:
     def knows(messages: Sequence[Message], tools: bool) -> Said:
         if len(messages) == 2 and any(q.probe.question in shown(messages) for q in told.questions):
             return answered(told, messages)
-        lines = [s.line for s in kept(latest(told.said_in(shown(messages))), budget, room)] or [NOTHING]
-        return Said(" " + " ".join(lines), SUMMED, "lines", tuple(lines))
+        said = latest(told.said_in(shown(messages)))
+        lines = [s.line for s in kept(said, budget, room)]
+        skill = "" if said and not lines else SUMMED
+        lines = lines or [NOTHING]
+        return Said(" " + " ".join(lines), skill, "lines", tuple(lines))
 
     return play(room, name, {"budget": budget}, told, knows)

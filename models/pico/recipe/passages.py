@@ -89,10 +89,11 @@ def passage(
             break
     rename = renamer(pools, names, rng)
     # Each line once: a name always becomes the same one, and a sentence is itself wherever it stands.
-    said = {line: _said(line, names, rename) for d in kept for line in _lines(d.text)}
+    triples = {line: _triple(line, names) for d in kept for line in _lines(d.text)}
+    said = {line: _said(line, triple, names, rename) for line, triple in triples.items() if triple}
     return Text(
         documents=[replace(d, stream=STREAM, text=rename(d.text)) for d in kept],
-        told=[[said[line] for line in _lines(d.text) if said[line].triple] for d in kept],
+        told=[[said[line] for line in _lines(d.text) if line in said] for d in kept],
         prompt=group.world.prompt,
         questions=[
             _question(group, prompt, probe, gold, [said[line] for line in lines], names, rename)
@@ -163,7 +164,7 @@ def words_of(question: str, names: frozenset[str]) -> list[str]:
 
 def _triple(line: str, names: frozenset[str]) -> tuple[str, ...]:
     """Subject, relation and object of a sentence: its attribute; or its first name, and what comes after it up to the
-    last name or word."""
+    last name or word; none, where it has no such parts."""
     if told := _OF.match(line):
         return (told[2], told[1], told[3])
     found = _names(line, names)
@@ -176,9 +177,8 @@ def _triple(line: str, names: frozenset[str]) -> tuple[str, ...]:
     return (found[0], relation, last) if last and relation else ()
 
 
-def _said(line: str, names: frozenset[str], rename: Callable[[str], str]) -> Sentence:
+def _said(line: str, triple: tuple[str, ...], names: frozenset[str], rename: Callable[[str], str]) -> Sentence:
     """A sentence under fresh names. What a later one takes the place of is known of attributes alone."""
-    triple = _triple(line, names)
     key = triple[:2] if _OF.match(line) else (line,)
 
     def renamed(parts: Iterable[str]) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _lines(text: str) -> list[str]:
 def _names(text: str, names: frozenset[str]) -> list[str]:
     """The invented words of a text, those together that stand together, once each."""
     found: list[str] = []
-    end = -1
+    end = -2  # nothing stands before the first
     for match in _WORD.finditer(text):
         if match[0].lower() in names:
             if match.start() == end + 1 and text[end] == " ":

@@ -184,7 +184,7 @@ class Words:
     def documents(self, texts: Sequence[str]) -> np.ndarray:
         found = np.zeros((len(texts), self.SIZE), np.float32)
         for row, text in zip(found, texts, strict=True):
-            for word in {w.strip(".,?:\"'").lower() for w in text.split()}:
+            for word in {w.strip(".,?:\"'()").lower() for w in text.split()}:
                 row[int.from_bytes(hashlib.sha256(word.encode()).digest()[:2], "big") % self.SIZE] += 1
             row /= max(1.0, float(np.linalg.norm(row)))
         return found

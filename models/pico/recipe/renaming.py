@@ -32,6 +32,11 @@ def texts(world: World) -> Iterable[str]:
     yield from (f"{pair.question} {pair.answer}" for pair in world.pairs)
 
 
+def ordinary(texts: Iterable[str], names: frozenset[str]) -> frozenset[str]:
+    """The words of texts that are no names, each as it stands there."""
+    return frozenset(w for text in texts for w in _WORD.findall(text) if w.lower() not in names)
+
+
 def words_of(worlds: Iterable[World]) -> frozenset[str]:
     """All words of worlds, in lower case."""
     return frozenset(word.lower() for world in worlds for text in texts(world) for word in _WORD.findall(text))

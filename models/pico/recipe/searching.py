@@ -45,7 +45,7 @@ def critique(rng: Random, room: Room) -> list[Lesson]:
     (question,) = told.questions
     code, prompt = room.method("self_critique"), Prompt(room.prompts[told.prompt])
     right = rng.random() < 0.5
-    others = [s.triple[2] for s in told.every if s.triple and s.triple[2] != question.answer]
+    others = [s.triple[2] for s in told.every if s.triple[2] != question.answer]
     student = (
         question.answer
         if right

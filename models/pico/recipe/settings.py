@@ -18,13 +18,14 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     after: str | None = None
     """The stage whose weights it goes on from; None begins with nothing."""
     lessons: Mapping[str, float]
-    """Its own lessons, by how often each is drawn (`recipe.kinds`)."""
+    """Its own lessons, by how often each is drawn (`recipe.teacher.Teacher`)."""
     replay: float = 0.0
-    """Share of lessons of earlier stages, each of which is drawn from as often as the others."""
+    """Share of lessons of earlier stages, each of which is drawn from as often as the others; methods run over this
+    stage's texts in them, too."""
     passages: float = 0.0
     """How often the text that a method runs over in a lesson is a small dataset's, not one of invented statements."""
-    spelled: bool = False
-    """Whether names that are a piece of the vocabulary each are left out: those that are met later are spelled."""
+    merges: int | None = None
+    """How many of the tokenizer's merges names may have, the most frequent ones; None: all (`tokenizer.pruned`)."""
     floors: Mapping[str, float]
     """The least share right of each skill that it teaches, written before it is trained."""
     seed: int = 0

@@ -38,7 +38,7 @@ class Sentence:
     names: tuple[str, ...]
     """Names and numbers in it, in order."""
     triple: tuple[str, ...]
-    """Subject, relation and object; empty where it has none that its own words would tell."""
+    """Subject, relation and object, in its own words."""
     key: tuple[str, ...]
     """What a later sentence shares that takes its place."""
 

@@ -77,8 +77,6 @@ class Teacher:
 
     def __init__(self, found: Sequence[worlds.World], given: Given, encoder: Encoder, methods: Path) -> None:
         self.stage, self.pools, self.known, self.encoder = given.stage, given.names, given.known, encoder
-        if given.stage.spelled:
-            self.pools = given.names.those(lambda name: encoder.size(f" {name.capitalize()}") > 1)
         self.earlier = given.earlier
         self.memory_system, self.prompts = given.memory_system, given.prompts
         self.names = invented_in(found, given.prompts)

@@ -7,7 +7,8 @@ is a few regular pieces, the same at the beginning of a line as within it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -28,6 +29,8 @@ TEMPLATE = (
 )
 """Tools and calls of them as `hermes` in upkeep.cell.toolcalls."""
 POSITIONS = 2048
+_SPACE = "\u0120"
+"""How pieces have a space."""
 HEADINGS = (
     "## Question:\n", "## Context:\n", "# Question\n", "# Context\n", "## Options:\n", "## Labels:\n",
     "Original Excerpt:\n", "## Answer:", "The correct answer:", "Answer:", "- Retrieved context:\n",
@@ -82,13 +85,54 @@ def train(texts: Iterable[str], lines: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
+def pruned(tokenizer: Tokenizer, merges: int, words: Iterable[str]) -> Tokenizer:
+    """A tokenizer whose names are a few pieces that many names share, and whose other words are what they were.
+
+    Thousands of merges make one piece of a name, or of half of one. What a model learns of names that are such pieces
+    says nothing of others, in which the same letters are other pieces that it has seldom met.
+
+    Args:
+        merges: how many stay, the first ones: those that most words share. Others stay where one of `words` has them.
+        words: they are no names.
+    """
+    made = json.loads(tokenizer.to_str())
+    pairs = [tuple(pair) for pair in made["model"]["merges"]]
+    rank = {pair: n for n, pair in enumerate(pairs)}
+    kept = set(range(min(merges, len(pairs)))).union(*(_merged(_SPACE + word, rank) for word in words))
+    gone = {"".join(pair) for pair in pairs} - {"".join(pairs[n]) for n in kept}
+    vocabulary = made["model"]["vocab"]
+    left = [piece for piece in sorted(vocabulary, key=vocabulary.__getitem__) if piece not in gone]
+    left += [one["content"] for one in made["added_tokens"] if one["content"] not in vocabulary]
+    number = {piece: n for n, piece in enumerate(left)}
+    made["model"]["merges"] = [pair for n, pair in enumerate(made["model"]["merges"]) if n in kept]
+    made["model"]["vocab"] = {piece: number[piece] for piece in vocabulary if piece not in gone}
+    for one in made["added_tokens"]:
+        one["id"] = number[one["content"]]
+    return Tokenizer.from_str(json.dumps(made))
+
+
+def _merged(word: str, rank: Mapping[tuple[str, ...], int]) -> Iterator[int]:
+    """The merges that make the pieces of a word."""
+    parts = list(word)
+    while True:
+        n, at = min(
+            ((rank.get(pair, len(rank)), at) for at, pair in enumerate(pairwise(parts))), default=(len(rank), 0)
+        )
+        if n == len(rank):
+            return
+        yield n
+        parts[at : at + 2] = ["".join(parts[at : at + 2])]
+
+
 def quote(tokenizer: Tokenizer) -> None:
     """Give a word the same tokens after a quotation mark as after a space, so that what is copied into JSON is copied
     token by token: before that, no name that was read could be written there, for its first piece was another.
 
     The space that is read is taken out again where a reply becomes text; a mark that closes stands after what it
-    quotes, and keeps its space.
+    quotes, and keeps its space. A tokenizer that has it already stays as it is.
     """
+    if tokenizer.normalizer.normalize_str('"a') != '"a':
+        return
     spaced = normalizers.Replace(Regex(r'"(?=[A-Za-z])'), '" ')
     tokenizer.normalizer = normalizers.Sequence([tokenizer.normalizer, spaced])
     opening = decoders.Replace(Regex(r'(?<![^\s\[{(])" (?=[A-Za-z])'), '"')

@@ -27,7 +27,7 @@ from recipe import chores, facts, growth, tokenizer, worlds
 from recipe.batches import Batch, Encoder
 from recipe.network import PRECISION, Llama, Shape
 from recipe.optimizers import optimizers_of, pace
-from recipe.renaming import renamer, texts
+from recipe.renaming import ordinary, renamer, texts
 from recipe.settings import Given
 from recipe.teacher import GATE, Teacher, invented_in
 
@@ -40,6 +40,9 @@ def prepare(found: Sequence[worlds.World], given: Given, inputs: Path, folder: P
     rng = Random(f"pico names {given.stage.seed}")
     if given.stage.after:
         made = Tokenizer.from_file(str(inputs / "base" / "tokenizer.json"))
+        if given.stage.merges is not None:
+            told = [*facts.wording(), *(text for world in found for text in texts(world))]
+            made = tokenizer.pruned(made, given.stage.merges, ordinary(told, invented_in(found, given.prompts)))
         teacher = Teacher(found, given, Encoder(made), inputs / "methods")
         growth.extend(made, teacher, rng)
     else:
