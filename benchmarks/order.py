@@ -2,14 +2,15 @@
 
 The cells' own methods answer a whole stream of `oaks_babi_stream`, with an engine in the model's place that computes
 nothing (`upkeep.serving.counting`). Of the prompts that they make, what an engine computes whose cache keeps as much as
-some questions take: asked interval by interval; a group of questions through the whole stream, then the next group; and
-the least that any order could reach, were nothing to arrive. A cell that retrieves by vectors takes its embedder, query
-by query. With `--sweep` the methods are one sweep (`upkeep.sweeps`): its cells one after the other, each by question,
-and side by side, with a cache that holds some questions of the last and largest of them. Tokens are bytes, at the rate
-of the dataset's tokenizer. With `--engine` they are the model's, and the cells are run, too, in these orders, with vLLM
-on the CPU and a cache of that size: what it says it computed stands in further rows, and the predictions must be the
-same; what two cells ask alike counts once, for the second is answered from the record. What a plan says is computed
-stands in a row of its own. Prints a Markdown table.
+some questions take: asked interval by interval; in passes of so many questions, each through the whole stream, which
+are those of the suite (`upkeep.execution.passes`); and the least that any order could reach, were nothing to arrive. A
+cell that retrieves by vectors takes its embedder, query by query. With `--sweep` the methods are one sweep
+(`upkeep.sweeps`): its cells one after the other, each in passes, and side by side, with a cache that holds some
+questions of the last and largest of them. Tokens are bytes, at the rate of the dataset's tokenizer. With `--engine`
+they are the model's, and the cells are run, too, in these orders, with vLLM on the CPU and a cache of that size: what
+it says it computed stands in further rows, and the predictions must be the same; what two cells ask alike counts once,
+for the second is answered from the record. What a plan says is computed stands in a row of its own. Prints a Markdown
+table.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from upkeep.contract import EngineSettings, Prediction, Round
 from upkeep.execution import cell_job
 from upkeep.execution.batch import run_batch
 from upkeep.execution.fetch import fetch
-from upkeep.execution.order import Order, in_groups
+from upkeep.execution.order import Order, in_passes
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import describe, engine_settings
 from upkeep.inputs import dataset
@@ -108,11 +109,9 @@ def prompts(catalog: Catalog, cell: Cell, corpus: BuiltDataset, rate: float | No
     return noted.prompts
 
 
-def by_question(corpus: BuiltDataset, group: int) -> Iterator[int]:
-    """The places of the probes, a group of questions through the whole stream after the other; in a group are such as
-    are worded alike, for they find alike."""
-    numbers = in_groups(corpus, group)
-    return iter(sorted(range(len(numbers)), key=lambda place: (numbers[place], place)))
+def by_pass(numbers: Sequence[int]) -> list[int]:
+    """The places of the probes, a pass after the other."""
+    return sorted(range(len(numbers)), key=lambda place: (numbers[place], place))
 
 
 def holding(asked: Sequence[TokenPrompt], held: int) -> int:
@@ -120,32 +119,38 @@ def holding(asked: Sequence[TokenPrompt], held: int) -> int:
     return held * (max(prompt.length for prompt in asked) + BLOCK)
 
 
-def rows(asked: Sequence[TokenPrompt], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:
-    """What is computed in each order, with a cache that holds so many questions."""
+def rows(asked: Sequence[TokenPrompt], numbers: Sequence[int], held: int) -> Iterator[tuple[str, int]]:
+    """What is computed in each order, with a cache that holds so many questions.
+
+    Args:
+        numbers: of each probe's pass.
+    """
     room = holding(asked, held)
     yield "by interval", computed(asked, Blocks(BLOCK, room))
-    yield (
-        f"by question, {held} at a time",
-        computed((asked[place] for place in by_question(corpus, held)), Blocks(BLOCK, room)),
-    )
+    yield f"in passes of {held}", computed((asked[place] for place in by_pass(numbers)), Blocks(BLOCK, room))
     yield "the least", least(asked, BLOCK)
 
 
-def sweep_rows(asked: Sequence[Sequence[TokenPrompt]], corpus: BuiltDataset, held: int) -> Iterator[tuple[str, int]]:
-    """What is computed of a sweep, whose largest member is the last, with a cache that holds so many questions."""
+def sweep_rows(
+    asked: Sequence[Sequence[TokenPrompt]], corpus: BuiltDataset, numbers: Sequence[int], held: int
+) -> Iterator[tuple[str, int]]:
+    """What is computed of a sweep, whose largest member is the last, with a cache that holds so many questions.
+
+    Args:
+        numbers: of each probe's pass.
+    """
     room = holding(asked[-1], held)
-    by_group = [*by_question(corpus, held)]
-    apart = [computed((prompts[place] for place in by_group), Blocks(BLOCK, room)) for prompts in asked]
+    order = by_pass(numbers)
+    apart = [computed((prompts[place] for place in order), Blocks(BLOCK, room)) for prompts in asked]
     yield "the largest", apart[-1]
     yield "one after the other", sum(apart)
-    numbers = in_groups(corpus, held)
-    rounds = itertools.groupby(by_group, key=lambda place: (numbers[place], corpus.probes[place].position))
+    rounds = itertools.groupby(order, key=lambda place: (numbers[place], corpus.probes[place].position))
     turns = (prompts[place] for _, places in rounds for one in [[*places]] for prompts in asked for place in one)
     yield "side by side", computed(turns, Blocks(BLOCK, room))
 
 
 def planned(catalog: Catalog, cells: Sequence[Cell], numbers: Sequence[int], room: int, *, sweep: bool = False) -> int:
-    """What `upkeep plan --count` says is computed of cells in these passes: of a large dataset it counts a sample.
+    """What `upkeep plan --count` says is computed of cells in these passes.
 
     Args:
         room: tokens that the cache holds.
@@ -203,11 +208,11 @@ def engine_rows(
 ) -> Iterator[tuple[str, int]]:
     """What vLLM computes in each order, with a cache that holds so many questions."""
     catalog, room = cached(catalog, held, longest)
-    orders = [0] * len(corpus.probes), in_groups(corpus, held)
+    orders = [0] * len(corpus.probes), in_passes(catalog, cell, corpus, held)
     first, second = (run(catalog, [cell], numbers, room) for numbers in orders)
     assert first.predictions == second.predictions, "the order changes no prediction"
     yield "by interval, vLLM", first.together
-    yield f"by question, {held} at a time, vLLM", second.together
+    yield f"in passes of {held}, vLLM", second.together
 
 
 def sweep_engine_rows(
@@ -215,7 +220,7 @@ def sweep_engine_rows(
 ) -> Iterator[tuple[str, int]]:
     """What vLLM computes of a sweep, with a cache that holds so many questions."""
     catalog, room = cached(catalog, held, longest)
-    numbers = in_groups(corpus, held)
+    numbers = in_passes(catalog, cells[-1], corpus, held)
     apart, beside = (run(catalog, cells, numbers, room, sweep=sweep) for sweep in (False, True))
     assert apart.predictions == beside.predictions, "the order changes no prediction"
     yield "the largest, vLLM", sum(apart.computed[-1].values())
@@ -271,10 +276,12 @@ def main() -> None:
         print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
         for cell, name in zip(cells, arguments.methods, strict=True):
             asked = prompts(catalog, cell, corpus, rate)
-            found = dict(rows(asked, corpus, arguments.held))
+            numbers = in_passes(catalog, cell, corpus, arguments.held)
+            found = dict(rows(asked, numbers, arguments.held))
             present, *_, floor = found.values()
-            how, numbers = f"by question, {arguments.held} at a time", in_groups(corpus, arguments.held)
-            found[f"{how}, as planned"] = planned(catalog, [cell], numbers, holding(asked, arguments.held))
+            found[f"in passes of {arguments.held}, as planned"] = planned(
+                catalog, [cell], numbers, holding(asked, arguments.held)
+            )
             if arguments.engine:
                 longest = max(prompt.length for prompt in asked)
                 found |= engine_rows(catalog, cell, corpus, arguments.held, longest)
@@ -287,9 +294,9 @@ def main() -> None:
 def print_sweep(catalog: Catalog, cells: Sequence[Cell], corpus: BuiltDataset, rate: float | None, held: int) -> None:
     """The table of a sweep."""
     asked = [prompts(catalog, cell, corpus, rate) for cell in cells]
-    found = dict(sweep_rows(asked, corpus, held))
+    numbers, room = in_passes(catalog, cells[-1], corpus, held), holding(asked[-1], held)
+    found = dict(sweep_rows(asked, corpus, numbers, held))
     largest = found["the largest"]
-    numbers, room = in_groups(corpus, held), holding(asked[-1], held)
     found["side by side, as planned"] = planned(catalog, cells, numbers, room, sweep=True)
     if rate is None:
         longest = max(prompt.length for prompt in asked[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from upkeep.execution import cell_job
 from upkeep.execution.fetch import fetch
 from upkeep.execution.handle import Handle
 from upkeep.execution.order import Order, kept, order
+from upkeep.execution.passes import by_finding
 from upkeep.execution.rounds import BuiltDataset
 from upkeep.execution.runtimes import Launch, Prepared
 from upkeep.execution.supervise import run_cell
@@ -53,14 +55,10 @@ def one_pass(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = {"chunks": INTERVALS, "chunk_tokens": 100, "questions": QUESTIONS, "facts": 12}
     family["variants"]["stream"]["options"] |= small
     card.write_text(yaml.safe_dump(family | {"published": {}}))
-    for name, variants in {
-        "rag_bm25": {"k3": {"k": 3, "shows": {"ranked": "k"}}},
-        "memory_scaffold": {"both": {"budget": 32, "k": 2, "shows": {"ranked": "k"}}},
-    }.items():
-        card = root / f"methods/{name}/method.yaml"
-        method = yaml.safe_load(card.read_text())
-        method["variants"] |= variants
-        card.write_text(yaml.safe_dump(method))
+    card = root / "methods/memory_scaffold/method.yaml"
+    method = yaml.safe_load(card.read_text())
+    method["variants"] |= {"both": {"budget": 32, "k": 2, "shows": {"ranked": "k"}}}
+    card.write_text(yaml.safe_dump(method))
     found = assume(root, pass_s=1e9)
     build_dataset(found, DATASET, Layout(found.results).dataset(DATASET))
     fetch(found, "tiny")
@@ -126,6 +124,26 @@ def test_a_cell_that_is_stopped_between_passes_goes_on_with_the_next_one(one_pas
     found, manifest = asked(root, RETRIEVES, RunnerRuntime())
     assert found == expected
     assert [attempt.outcome for attempt in manifest.attempts] == ["complete"] * 2 + ["killed"] + ["complete"] * 2
+
+
+def by_what_is_found(_catalog: Catalog, _cell: Cell, corpus: BuiltDataset, *_: object) -> Order:
+    return Order(by_finding(corpus, 3, 3), held=True, together=1)
+
+
+def test_a_question_whose_probes_are_in_several_passes_gives_the_same_bytes_when_it_is_stopped_between_them(
+    one_pass: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = asked(one_pass, RETRIEVES, RunnerRuntime())
+    corpus = BuiltDataset.read(Layout(one_pass / "results").dataset(DATASET))
+    passes = {*zip((p.question_id for p in corpus.probes), by_finding(corpus, 3, 3), strict=True)}
+    assert len(passes) > QUESTIONS
+    monkeypatch.setattr(cell_job, "order", by_what_is_found)
+    root = copied(one_pass, tmp_path / "root")
+    with pytest.raises(KeyboardInterrupt):
+        asked(root, RETRIEVES, Ends(1))
+    found, manifest = asked(root, RETRIEVES, RunnerRuntime())
+    assert found == expected and manifest.measured["passes"] == 2
+    assert [attempt.outcome for attempt in manifest.attempts] == ["complete", "killed", "complete"]
 
 
 # ---------------------------------------------------------------- what a pass knows
@@ -202,8 +220,9 @@ def test_a_group_is_as_large_as_the_cache(one_pass: Path, tmp_path: Path) -> Non
     card.write_text(card.read_text().replace("engine: transformers", "engine: vllm\ngpus: 1"))
     found = passes(root, "rag_bm25/k3", "tiny", gpus=gpus, default="small", memory_share=1.0)  # type: ignore[arg-type]
     assert 1 < found.passes < QUESTIONS and found.held
-    questions = [probe.question_id for probe in BuiltDataset.read(Layout(root / "results").dataset(DATASET)).probes]
-    assert len({*zip(questions, found.numbers, strict=True)}) == QUESTIONS, "a question is asked in one pass"
+    probes = BuiltDataset.read(Layout(root / "results").dataset(DATASET)).probes
+    asked = Counter((number, probe.position) for number, probe in zip(found.numbers, probes, strict=True))
+    assert max(asked.values()) in (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from test_plan_counting import ROOT, description, intervals, rounds_file
 from upkeep.catalog import Catalog
 from upkeep.cell.tokens import TokenPrompt, shared_segments
 from upkeep.contract import EngineSettings, Round
-from upkeep.execution.order import Order, in_groups
+from upkeep.execution.order import Order
+from upkeep.execution.passes import by_wording
 from upkeep.execution.rounds import BuiltDataset
 from upkeep.jobs import Job
 from upkeep.operations.plan.counts import counting
@@ -163,7 +164,7 @@ def test_cells_are_counted_in_the_passes_and_beside_the_cells_in_which_they_are_
         """Of cells that are asked so many questions of a stream in a pass."""
 
         def order(_catalog: object, _cell: object, corpus: BuiltDataset, *_: object) -> Order:
-            return Order(in_groups(corpus, size), held=True, together=1, sweep=sweep)
+            return Order(by_wording(corpus, size), held=True, together=1, sweep=sweep)
 
         monkeypatch.setattr(counting, "order", order)
         return counting.tally(Catalog(root), cells, ASSUMED)
@@ -177,3 +178,7 @@ def test_cells_are_counted_in_the_passes_and_beside_the_cells_in_which_they_are_
     assert beside[few] == passes[few] and passes[few].passes > 1
     assert beside[some].computed < passes[some].computed
     assert beside[most].computed < passes[most].computed - passes[some].computed / 2
+    monkeypatch.setattr(counting, "WHOLE", 1)
+    assert counted(1) == passes, "what probes of a pass share is counted whole"
+    monkeypatch.setattr(counting, "FOUND", 1)
+    assert all(0 < found.counted < found.records == PROBES for found in counted(1).values())

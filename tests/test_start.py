@@ -68,7 +68,7 @@ def test_what_a_command_needs_is_installed_once(tmp_path: Path, words: str, inst
     assert said() == [f"runs {run}"]
 
 
-@pytest.mark.parametrize(("method", "locks"), [("closed_book", LOCKS[:2]), ("rag_bm25", LOCKS[:3])])
+@pytest.mark.parametrize(("method", "locks"), [("closed_book", LOCKS[:2]), ("rag_dense", LOCKS[:3])])
 def test_what_a_method_must_pass_needs_no_package_of_another_lock(method: str, locks: tuple[str, ...]) -> None:
     def pinned(*locks: str) -> set[str]:
         return {name.lower() for lock in locks for name in re.findall(r"^([\w.-]+)==", (ROOT / lock).read_text(), re.M)}
@@ -76,7 +76,7 @@ def test_what_a_method_must_pass_needs_no_package_of_another_lock(method: str, l
     others = pinned(*LOCKS) - pinned(*locks)
     owners = packages_distributions().items()
     modules = [module for module, names in owners if all(name.lower().replace("_", "-") in others for name in names)]
-    assert {"torch", "transformers", "peft"} <= set(modules) and ("bm25s" in modules) is (method == "closed_book")
+    assert {"torch", "transformers", "peft"} <= set(modules) and ("faiss" in modules) is (method == "closed_book")
     code = f"import sys, pytest; sys.modules |= dict.fromkeys({modules}); sys.exit(pytest.main(sys.argv[1:]))"
     tests = [ROOT / "tests/test_methods.py", "-k", method, "-p", "no:cacheprovider"]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # some of these are plugins

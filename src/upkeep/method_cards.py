@@ -14,6 +14,12 @@ from upkeep.jobs import Cell, Training, untrained
 MODELS = frozenset({"writer", "embedder", "embedder_gpu"})
 """The models that a variant chooses, by role."""
 SHOWS = "shows"
+COUNTED = ("ranked", "latest")
+"""What is said of prompts by the name of a parameter that counts documents."""
+RANKER = "ranker"
+"""What is said of what ranks them."""
+RANKERS = ("bm25",)
+"""Those of `upkeep.cell.retrieval` that look at nothing but the texts."""
 CHOSEN = MODELS | {"sees", SHOWS}
 """What a variant says beside its parameters."""
 OF_PAPERS = frozenset({"release", "rebuild"})
@@ -61,16 +67,26 @@ class Shown(NamedTuple):
     """Those that its question finds, at most; the best first."""
     latest: int
     """The latest ones after these, at most."""
+    ranker: str | None = None
+    """What ranks them, where that can be known beforehand: one of `RANKERS`."""
 
 
 def shown_of(card: MethodCard, variant: str) -> Shown | None:
     """What a variant says that its prompts show, itself or by its method: `shows: {ranked: k, latest: window}` names
-    its parameters for both, and `shows: {}` says that it is no document. None where nothing is said: all that has
-    arrived may stand there, before each question of an interval."""
+    its parameters for both, `ranker: bm25` beside them what ranks, and `shows: {}` says that it is no document. None
+    where nothing is said: all that has arrived may stand there, before each question of an interval."""
     chosen = card.variants[variant]
     if (named := chosen.get(SHOWS, card.shows)) is None:
         return None
-    return Shown(*(chosen[named[kind]] if kind in named else 0 for kind in Shown._fields))
+    ranked, latest = (chosen[named[kind]] if kind in named else 0 for kind in COUNTED)
+    return Shown(ranked, latest, named.get(RANKER))
+
+
+def ranker_of(card: MethodCard, variant: str) -> str | None:
+    """What ranks a variant's documents, where its probes may be asked in any pass: what a method keeps of a question is
+    made of all that it was asked, so that such a method's questions stay in theirs."""
+    shown = shown_of(card, variant)
+    return shown.ranker if shown is not None and not card.per_question else None
 
 
 def ranked_by(card: MethodCard, variant: str) -> str | None:
@@ -83,10 +99,13 @@ def _check_shown(path: Path, card: MethodCard, variant: str) -> None:
     chosen = card.variants[variant]
     named = {} if (said := chosen.get(SHOWS, card.shows)) is None else said
     where = f"{path}: variants.{variant}.{SHOWS}" if SHOWS in chosen else f"{path}: {SHOWS}"
-    expected = "`{ranked: PARAMETER, latest: PARAMETER}`, or one of them, or none: `{}`"
-    if not isinstance(named, dict) or not named.keys() <= set(Shown._fields):
+    expected = "`{ranked: PARAMETER, latest: PARAMETER}`, or one of them, or none: `{}`; `ranker` beside `ranked`"
+    known = {*COUNTED, RANKER} if isinstance(named, dict) and "ranked" in named else {*COUNTED}
+    if not isinstance(named, dict) or not named.keys() <= known:
         raise UpkeepError(f"variant {variant!r}: what its prompts show", where=where, expected=expected, found=named)
-    for parameter in named.values():
+    if (ranker := named.get(RANKER)) not in (None, *RANKERS):
+        raise unknown("ranker", str(ranker), RANKERS, str(named)).at(where)
+    for parameter in (named[kind] for kind in COUNTED if kind in named):
         value = chosen.get(parameter) if isinstance(parameter, str) else None
         if type(value) is not int or value < 1:
             raise UpkeepError(

@@ -2,11 +2,12 @@
 the cells of a sweep are.
 
 All questions of an interval share what had arrived, so they are asked together, interval after interval: one pass. What
-a question finds by itself stands in the prompt of the same question one interval before, and in no other. So a group of
-questions is asked through all intervals, as many as the engine keeps the prompts of, and then the next group: in a pass
-of its own, with a new container that is fed all documents as they arrive. Whether that takes less time follows from
-what the method's card says of its prompts (`shows`) and from the model's card. It changes no answer of an engine whose
-answers depend on their prompts alone, and is no part of a cell's identity.
+a question finds by itself stands in the prompt of the same question one interval before, and in few others. So a group
+of questions is asked through all intervals, as many as the engine keeps the prompts of, and then the next group: in a
+pass of its own, with a new container that is fed all documents as they arrive (`execution.passes` says which is asked
+in which). Whether that takes less time follows from what the method's card says of its prompts (`shows`) and from the
+model's card. It changes no answer of an engine whose answers depend on their prompts alone, and is no part of a cell's
+identity.
 
 Cells of a sweep (`upkeep.sweeps`) find the same documents in the same order, and show more or fewer of them. So they
 are asked side by side, round by round, those with fewer documents first: each goes on from what the one before has had
@@ -30,6 +31,7 @@ from msgspec import structs
 
 from upkeep.catalog import Catalog
 from upkeep.contract import EngineSettings, ModelSpec
+from upkeep.execution.passes import by_finding, by_wording
 from upkeep.execution.roofline import (
     Assumptions,
     Figures,
@@ -44,7 +46,7 @@ from upkeep.execution.roofline import (
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import engine_settings
 from upkeep.jobs import Cell
-from upkeep.method_cards import Shown, shown_of
+from upkeep.method_cards import Shown, ranker_of, shown_of
 from upkeep.normal_form import read_table
 
 REST_TOKENS = 512
@@ -63,7 +65,8 @@ class Order:
     numbers: Sequence[int]
     """Of each probe's pass, from 0."""
     held: bool
-    """Whether a question's prompt is still in the engine's cache when its next one comes."""
+    """Whether a question's prompt is still in the engine's cache when its next one comes, or what other questions have
+    in common with that one."""
     together: float
     """Records that an engine works on at a time, on average."""
     strands: int = 1
@@ -180,13 +183,27 @@ def order(catalog: Catalog, cell: Cell, corpus: BuiltDataset, trials: int, sweep
     if (engine := _engine(catalog, cell, corpus, trials)) is None:
         return simple
     if len(sweep) > 1 and (found := _side_by_side(catalog, sweep, corpus, trials)) is not None:
-        return Order(_numbers(corpus, found), held=True, together=found.together, sweep=True, room=engine.tokens)
+        numbers = in_passes(catalog, sweep[-1], corpus, found.group)
+        return Order(numbers, held=True, together=found.together, sweep=True, room=engine.tokens)
     found = _best(engine.choices(engine.most))
-    return Order(_numbers(corpus, found), found.held, found.together, found.strands, room=engine.tokens)
+    numbers = in_passes(catalog, cell, corpus, found.group)
+    return Order(numbers, found.held, found.together, found.strands, room=engine.tokens)
 
 
-def _numbers(corpus: BuiltDataset, found: _Choice) -> Sequence[int]:
-    return in_groups(corpus, found.group) if found.group else [0] * len(corpus.probes)
+def in_passes(catalog: Catalog, cell: Cell, corpus: BuiltDataset, size: int) -> Sequence[int]:
+    """Of each probe the number of its pass.
+
+    Args:
+        cell: of a sweep that which shows most documents.
+        size: questions of a stream that are asked in a pass, in each interval; 0 for all.
+    """
+    card = catalog.method(cell.method)
+    shown = shown_of(card, cell.variant)
+    if not size:
+        return [0] * len(corpus.probes)
+    if shown is None or ranker_of(card, cell.variant) is None:
+        return by_wording(corpus, size)
+    return by_finding(corpus, size, shown.ranked)
 
 
 def _best(choices: Iterable[_Choice]) -> _Choice:
@@ -249,7 +266,7 @@ class _Choice(NamedTuple):
     together: float
     held: bool
     group: int = 0
-    """Questions of a stream in a pass; 0 for all."""
+    """Questions of a stream that a pass asks in an interval; 0 for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,23 +356,6 @@ def reply_tokens(spec: ModelSpec, a: Assumptions) -> int:
     """Of a reply, as plans take it."""
     thinking = a.thinking_tokens if spec.thinking == "on" else 0
     return min(spec.sampling.max_tokens, a.reply_tokens + thinking if spec.trained else spec.sampling.max_tokens)
-
-
-def by_wording(corpus: BuiltDataset) -> dict[tuple[str, str], int]:
-    """The place of each question among those of its stream, next to those that are worded alike and find alike."""
-    texts = {(probe.stream, probe.question_id): probe.question for probe in corpus.probes}
-    seen: Counter[str] = Counter()
-    places = {}
-    for key in sorted(texts, key=lambda key: (texts[key], key)):
-        places[key] = seen[key[0]]
-        seen[key[0]] += 1
-    return places
-
-
-def in_groups(corpus: BuiltDataset, size: int) -> list[int]:
-    """Of each probe the number of its group, where so many questions of a stream are asked together."""
-    places = by_wording(corpus)
-    return [places[probe.stream, probe.question_id] // size for probe in corpus.probes]
 
 
 def _tokens(corpus: BuiltDataset) -> dict[str, float]:

@@ -32,9 +32,9 @@ MAX_CHARACTERS = 64 * 2**20
 in memory whole, several times over."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BuiltDataset:
-    """A built dataset, as the host feeds it. Rows are in order of stream, then position."""
+    """A built dataset, as the host feeds it. Rows are in order of stream, then position. None is equal to another."""
 
     folder: Path
     documents: Sequence[Document]

@@ -27,9 +27,10 @@ from upkeep.identity import IMAGE_CODE, describe
 from upkeep.integrity import read_record
 from upkeep.jobs import Cell, Job, untrained
 from upkeep.layout import Layout
-from upkeep.method_cards import sees_of, shown_of, supervision_of
+from upkeep.method_cards import ranker_of, sees_of, shown_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
+from upkeep.operations.plan.counts.sample import FOUND, PASSES, WHOLE, Sample
 from upkeep.operations.plan.counts.tally import Arrival, Tally
 from upkeep.serving.counting.records import Assumed, CountJob, Counts
 from upkeep.sources import tree
@@ -73,6 +74,8 @@ class _Wanted:
 
     key: str
     description: CellDescription
+    chosen: Sample
+    """What of the dataset is counted."""
     beside: Sequence[CellDescription]
     """`CountJob.beside`."""
     tokenizer: Path | None
@@ -142,7 +145,9 @@ class _Counting:
             smaller = itertools.takewhile(lambda cell: cell != job, self.sweeps[job])
             beside = [describe(catalog, cell, dataset.card.chunk_tokens) for cell in smaller]
         numbers = room = None
-        if whole := dataset.sample(told.trials, held).whole:
+        shares = isinstance(job, Cell) and ranker_of(card, job.variant) and 1 < found.passes <= PASSES
+        chosen = dataset.sample(told.trials, held, FOUND if shares else WHOLE)
+        if chosen.whole:
             # Then it is counted as it is asked. Where a cache holds all that counts, its size does not.
             numbers = found.numbers if found.passes > 1 else None
             room = found.room if numbers is not None or held is False else None
@@ -150,7 +155,7 @@ class _Counting:
         if spec.endpoint is not None:
             # What fits into its context is decided at this rate (`upkeep.cell.endpoint`).
             tokenizer, rate = None, spec.endpoint.tokens_per_byte
-        elif tokenizer is None or not whole:
+        elif tokenizer is None or len(chosen.asked) * told.trials > WHOLE or not chosen.whole:
             tokenizer, rate = None, dataset.tokens_per_byte(tokenizer)
         key = {
             "task": told.task,
@@ -170,7 +175,7 @@ class _Counting:
             "order": [held, found.passes, found.together, numbers, room],
             "code": tree(catalog, f"methods/{job.method}", *IMAGE_CODE, "src/upkeep/operations/plan/counts"),
         }
-        return _Wanted(digest(key), told, beside, tokenizer, rate, own, held, found, numbers, room)
+        return _Wanted(digest(key), told, chosen, beside, tokenizer, rate, own, held, found, numbers, room)
 
     def _tokenizer(self, model: str) -> Path | None:
         """The folder of a model's tokenizer, where that is at hand; a plan needs no weights."""
@@ -261,9 +266,8 @@ class _Counting:
             which = (cell.dataset, cell.trials, *given, job.held, tuple(job.numbers or ()))
             if which not in files:
                 files[which] = []
-                chosen = dataset.sample(cell.trials, job.held)
                 for number in sorted(set(job.numbers)) if job.numbers else (0,):
-                    rounds = dataset.rounds(card, cell.variant, chosen, job.numbers, number)
+                    rounds = dataset.rounds(card, cell.variant, job.chosen, job.numbers, number)
                     path = folder / f"rounds-{len(files)}-{number}.jsonl"
                     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rounds))
                     files[which].append(f"{runtime.path_of('cell', folder)}/{path.name}")
@@ -291,7 +295,7 @@ class _Counting:
         cell, dataset = job.description, self._built(job.description.dataset)
         if counts.error is not None:
             return Tally(unknown=counts.error)
-        chosen = dataset.sample(cell.trials, job.held)
+        chosen = job.chosen
         failed = [line.error for line in counts.lines if line.error is not None]
         if failed and len(failed) == len(counts.lines):
             return Tally(unknown=f"every probe fails: {failed[0]}")

@@ -16,7 +16,7 @@ from upkeep.identity import plan_dataset
 from upkeep.layout import Layout
 from upkeep.method_cards import sees_of, supervision_of
 from upkeep.normal_form import read_pairs
-from upkeep.operations.plan.counts.sample import Interval, Sample, sample
+from upkeep.operations.plan.counts.sample import WHOLE, Interval, Sample, sample
 
 Say = Callable[[str], None]
 CALIBRATED = 50
@@ -83,8 +83,8 @@ class CountedDataset:
         return tokens / max(1, sum(len(text.encode()) for text in texts))
 
     @functools.cache  # noqa: B019
-    def sample(self, trials: int, held: bool | None) -> Sample:
-        return sample(self.asked, trials, held)
+    def sample(self, trials: int, held: bool | None, whole: int = WHOLE) -> Sample:
+        return sample(self.asked, trials, held, whole)
 
     def together(self, trials: int, card: MethodCard) -> float:
         steps = answering(self.corpus, min_streams=card.streams)

@@ -1,9 +1,9 @@
 """What of a dataset is counted, and how it stands for the rest.
 
-A dataset of up to `WHOLE` predictions is counted whole, hence exactly. Of a larger one some streams are
-taken, spread over their sizes; of each stream `KNOTS` intervals, first and last among them, each after the interval
-before it, so that what is reused from one to the next shows; of each interval its first probe, which pays for what is
-new, and a few others.
+A dataset of up to `WHOLE` predictions is counted whole, hence exactly, and one of up to `FOUND` where probes are asked
+together that find the same (`upkeep.execution.passes`). Of a larger one some streams are taken, spread over their
+sizes; of each stream `KNOTS` intervals, first and last among them, each after the interval before it, so that what is
+reused from one to the next shows; of each interval its first probe, which pays for what is new, and a few others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 
 WHOLE = 2000
 """Predictions of a dataset that is counted whole."""
+FOUND, PASSES = 10_000, 32
+"""Those of one that is asked in so many passes by what is found, at most: a sample does not show what probes of a pass
+share, and each pass takes in all documents."""
 SAMPLED = 200
 """Predictions of a larger one that are counted, about."""
 KNOTS = 10
@@ -56,15 +59,16 @@ class Sample:
         return {self.intervals[place].stream for place in self.counted}
 
 
-def sample(intervals: Sequence[Interval], trials: int, held: bool | None = None) -> Sample:
+def sample(intervals: Sequence[Interval], trials: int, held: bool | None = None, whole: int = WHOLE) -> Sample:
     """Choose what to count; see the module's text. Intervals are in order of stream, then position.
 
     Args:
         held: of a cell whose prompts go by their questions, whether an engine keeps the one that a question had before:
             then that comes before each probe that is counted, and else none does.
+        whole: predictions of a dataset that is counted whole, at most.
     """
     every = {place: interval.keys for place, interval in enumerate(intervals)}
-    if sum(len(keys) for keys in every.values()) * trials <= WHOLE:
+    if sum(len(keys) for keys in every.values()) * trials <= whole:
         return Sample(intervals, every, frozenset(key for keys in every.values() for key in keys))
     streams: dict[str, list[int]] = {}
     for place, interval in enumerate(intervals):
