@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -220,6 +222,19 @@ def test_sampling_parameters_do_what_they_say() -> None:
     assert draws(Sampling(temperature=5.0)) == {0, 1, 2, 3}
     presence = Sampler(Sampling(presence_penalty=1.0), 0, [1], cpu)
     assert [presence.pick(logits), presence.pick(logits)] == [1, 2]
+
+
+def test_greedy_replies_do_not_wait_for_what_draws_to_load() -> None:
+    program = """
+import sys, torch
+from upkeep.contract import Sampling
+from upkeep.serving.sampling import Sampler
+for temperature in (0.0, 1.0):
+    Sampler(Sampling(temperature=temperature), 0, [1], torch.device("cpu")).pick(torch.tensor([0.0, 1.0]))
+    print("transformers" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert told.split() == ["False", "True"]
 
 
 def test_a_model_whose_state_cannot_be_cut_back_is_refused(tiny: Path, tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from upkeep.contract import Sampling
+
+if TYPE_CHECKING:
+    from transformers.generation.logits_process import LogitsProcessorList
 
 
 class Constraint:
@@ -55,25 +58,17 @@ class Sampler:
     """
 
     def __init__(self, sampling: Sampling, seed: int, prompt: Sequence[int], device: torch.device) -> None:
-        from transformers.generation import logits_process as lp
-
         self.sampling = sampling
         self.generated: list[int] = []
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
         self._penalty = None
         if sampling.repetition_penalty != 1:
-            self._penalty = lp.RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
+            from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+
+            self._penalty = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
             self._prompt = torch.tensor(list(prompt), device=device)
-        self._warpers = lp.LogitsProcessorList()
-        if sampling.temperature > 0:
-            self._warpers.append(lp.TemperatureLogitsWarper(float(sampling.temperature)))
-            if sampling.top_k:
-                self._warpers.append(lp.TopKLogitsWarper(sampling.top_k))
-            if sampling.top_p < 1:
-                self._warpers.append(lp.TopPLogitsWarper(float(sampling.top_p)))
-            if sampling.min_p > 0:
-                self._warpers.append(lp.MinPLogitsWarper(sampling.min_p))
+        self._warpers = _warpers(sampling) if sampling.temperature > 0 else None
 
     def pick(self, logits: torch.Tensor) -> int:
         """Choose the next token from `logits` (vocabulary,) and remember it."""
@@ -83,7 +78,7 @@ class Sampler:
         if self.sampling.presence_penalty and self.generated:
             scores = scores.clone()
             scores[0, self._seen().unique()] -= self.sampling.presence_penalty
-        if self.sampling.temperature == 0:
+        if self._warpers is None:
             token = int(scores[0].argmax())
         else:
             probabilities = self._warpers(self._seen()[None], scores).softmax(-1)[0].cpu()
@@ -93,3 +88,18 @@ class Sampler:
 
     def _seen(self) -> torch.Tensor:
         return torch.tensor(self.generated, device=self._device, dtype=torch.long)
+
+
+def _warpers(sampling: Sampling) -> LogitsProcessorList:
+    """What shapes the probabilities that a token is drawn by. The module takes half a second to load, which greedy
+    replies need not wait for."""
+    from transformers.generation import logits_process as lp
+
+    warpers = lp.LogitsProcessorList([lp.TemperatureLogitsWarper(float(sampling.temperature))])
+    if sampling.top_k:
+        warpers.append(lp.TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        warpers.append(lp.TopPLogitsWarper(float(sampling.top_p)))
+    if sampling.min_p > 0:
+        warpers.append(lp.MinPLogitsWarper(sampling.min_p))
+    return warpers
