@@ -235,17 +235,18 @@ def _computed(folder: Path, lines: Sequence[bytes]) -> dict[str, int]:
     return {one.calls[0]: one.usage.prompt - hits for one, hits in zip(found, cached, strict=True)}
 
 
-def stream(root: Path, intervals: int, questions: int, streams: int = 1) -> Catalog:
+def stream(root: Path, intervals: int, questions: int, streams: int = 1, seed: int = 0) -> Catalog:
     """A repository with the dataset in it, of this size.
 
     Args:
         questions: of a stream.
+        seed: of another story; 0: the dataset's own.
     """
     copy(root)
     card = root / "datasets/oaks_babi/dataset.yaml"
     family = yaml.safe_load(card.read_text())
     size = {"streams": streams, "chunks": intervals, "questions": streams * questions}
-    family["variants"]["stream"]["options"] |= size
+    family["variants"]["stream"]["options"] |= size | ({"seed": seed} if seed else {})
     card.write_text(yaml.safe_dump(family))
     catalog = Catalog(root)
     build_dataset(catalog, DATASET, Layout(catalog.results).dataset(DATASET))
@@ -258,13 +259,14 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=102)
     parser.add_argument("--held", type=int, default=10, help="questions that the cache holds")
     parser.add_argument("--methods", nargs="+", default=["rag_bm25/k5", "rag_bm25/k30"])
+    parser.add_argument("--seed", type=int, default=0, help="of another story than the dataset's own")
     parser.add_argument("--sweep", action="store_true", help="the methods are one sweep, the largest the last")
     parser.add_argument("--engine", action="store_true", help="run the cells with vLLM, too")
     arguments = parser.parse_args()
     os.environ["UPKEEP_RUNTIME"] = "process"
     os.environ.setdefault("UPKEEP_CACHE", str(ROOT / "results" / "cache"))
     with tempfile.TemporaryDirectory() as folder:
-        catalog = stream(Path(folder), arguments.intervals, arguments.questions)
+        catalog = stream(Path(folder), arguments.intervals, arguments.questions, seed=arguments.seed)
         counted = CountedDataset(catalog, DATASET, None)
         corpus = counted.corpus
         rate = None if arguments.engine else counted.tokens_per_byte(None)
