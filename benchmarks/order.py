@@ -245,8 +245,8 @@ def stream(root: Path, intervals: int, questions: int, streams: int = 1, seed: i
     copy(root)
     card = root / "datasets/oaks_babi/dataset.yaml"
     family = yaml.safe_load(card.read_text())
-    size = {"streams": streams, "chunks": intervals, "questions": streams * questions}
-    family["variants"]["stream"]["options"] |= size | ({"seed": seed} if seed else {})
+    size = {"streams": streams, "chunks": intervals, "questions": streams * questions, "seed": seed}
+    family["variants"]["stream"]["options"] |= size
     card.write_text(yaml.safe_dump(family))
     catalog = Catalog(root)
     build_dataset(catalog, DATASET, Layout(catalog.results).dataset(DATASET))

@@ -68,7 +68,8 @@ class Shown(NamedTuple):
     latest: int
     """The latest ones after these, at most."""
     ranker: str | None = None
-    """What ranks them, where that can be known beforehand: one of `RANKERS`."""
+    """What ranks them, where that can be known beforehand: one of `RANKERS`. None, too, where the probes of a question
+    belong together: what the method keeps of it is made of all that it was asked."""
 
 
 def shown_of(card: MethodCard, variant: str) -> Shown | None:
@@ -79,14 +80,7 @@ def shown_of(card: MethodCard, variant: str) -> Shown | None:
     if (named := chosen.get(SHOWS, card.shows)) is None:
         return None
     ranked, latest = (chosen[named[kind]] if kind in named else 0 for kind in COUNTED)
-    return Shown(ranked, latest, named.get(RANKER))
-
-
-def ranker_of(card: MethodCard, variant: str) -> str | None:
-    """What ranks a variant's documents, where its probes may be asked in any pass: what a method keeps of a question is
-    made of all that it was asked, so that such a method's questions stay in theirs."""
-    shown = shown_of(card, variant)
-    return shown.ranker if shown is not None and not card.per_question else None
+    return Shown(ranked, latest, None if card.per_question else named.get(RANKER))
 
 
 def ranked_by(card: MethodCard, variant: str) -> str | None:

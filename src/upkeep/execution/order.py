@@ -46,7 +46,7 @@ from upkeep.execution.roofline import (
 from upkeep.execution.rounds import BuiltDataset, answering
 from upkeep.identity import engine_settings
 from upkeep.jobs import Cell
-from upkeep.method_cards import Shown, ranker_of, shown_of
+from upkeep.method_cards import Shown, shown_of
 from upkeep.normal_form import read_table
 
 REST_TOKENS = 512
@@ -197,11 +197,10 @@ def in_passes(catalog: Catalog, cell: Cell, corpus: BuiltDataset, size: int) -> 
         cell: of a sweep that which shows most documents.
         size: questions of a stream that are asked in a pass, in each interval; 0 for all.
     """
-    card = catalog.method(cell.method)
-    shown = shown_of(card, cell.variant)
     if not size:
         return [0] * len(corpus.probes)
-    if shown is None or ranker_of(card, cell.variant) is None:
+    shown = shown_of(catalog.method(cell.method), cell.variant)
+    if shown is None or shown.ranker is None:
         return by_wording(corpus, size)
     return by_finding(corpus, size, shown.ranked)
 

@@ -43,13 +43,13 @@ def by_finding(corpus: BuiltDataset, size: int, ranked: int) -> list[int]:
     numbers = [0] * len(corpus.probes)
     for steps in corpus.intervals:
         passes = -(-max(len(step.probes) for step in steps) // size)
-        before: dict[int, dict[int, None]] = {}  # a node's passes
+        before: dict[int, set[int]] = {}  # a node's passes
         for paths in _paths(corpus, steps, ranked):
-            room, now = [size] * passes, defaultdict[int, dict[int, None]](dict)
+            room, now = [size] * passes, defaultdict[int, set[int]](set)
             known = {place: sum(1 for _ in itertools.takewhile(before.__contains__, paths[place])) for place in paths}
             for place in sorted(paths, key=lambda place: (-known[place], paths[place])):
                 holders = (
-                    [number for number in {**before.get(node, {}), **now.get(node, {})} if room[number]]
+                    [number for number in before.get(node, set()) | now.get(node, set()) if room[number]]
                     for node in reversed(paths[place])
                 )
                 among = next(filter(None, holders), range(passes))
@@ -57,7 +57,7 @@ def by_finding(corpus: BuiltDataset, size: int, ranked: int) -> list[int]:
                 room[chosen] -= 1
                 numbers[place] = chosen
                 for node in paths[place]:
-                    now[node][chosen] = None
+                    now[node].add(chosen)
             before = now
     return numbers
 

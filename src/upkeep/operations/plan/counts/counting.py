@@ -27,7 +27,7 @@ from upkeep.identity import IMAGE_CODE, describe
 from upkeep.integrity import read_record
 from upkeep.jobs import Cell, Job, untrained
 from upkeep.layout import Layout
-from upkeep.method_cards import ranker_of, sees_of, shown_of, supervision_of
+from upkeep.method_cards import sees_of, shown_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
 from upkeep.operations.plan.counts.sample import FOUND, PASSES, WHOLE, Sample
@@ -133,11 +133,12 @@ class _Counting:
         tokenizer, rate = self._tokenizer(job.model), None
         own = tokenizer is not None
         held = None
+        shown = shown_of(card, job.variant) if isinstance(job, Cell) else None
         if not isinstance(job, Cell):
             found = Order([], held=False, together=dataset.together(told.trials, card))
         else:
             found = order(catalog, job, dataset.corpus, told.trials, self.sweeps[job])
-            if (shown := shown_of(card, job.variant)) and shown.ranked and spec.endpoint is None:
+            if shown is not None and shown.ranked and spec.endpoint is None:
                 held = found.held
         beside: list[CellDescription] = []
         # What takes one at a time reads its address from the environment, of which a process has one.
@@ -145,7 +146,7 @@ class _Counting:
             smaller = itertools.takewhile(lambda cell: cell != job, self.sweeps[job])
             beside = [describe(catalog, cell, dataset.card.chunk_tokens) for cell in smaller]
         numbers = room = None
-        shares = isinstance(job, Cell) and ranker_of(card, job.variant) and 1 < found.passes <= PASSES
+        shares = shown is not None and shown.ranker is not None and 1 < found.passes <= PASSES
         chosen = dataset.sample(told.trials, held, FOUND if shares else WHOLE)
         if chosen.whole:
             # Then it is counted as it is asked. Where a cache holds all that counts, its size does not.
