@@ -2,7 +2,8 @@
 environment with the transformers engine.
 
 `pico` answers questions about the latest documents of a small dataset on one core, one sequence after the other and in
-lanes, without drafts and with them; prompts are computed alike. Prints a Markdown table.
+lanes, without drafts, with those from a sequence's own prompt and answer, and with those from earlier answers, too.
+Prompts are computed alike. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -52,11 +53,17 @@ def engine() -> transformers_engine.TransformersEngine:
     )
 
 
-def answer(asked: Sequence[TokenPrompt], lanes: bool, drafted: int) -> tuple[float, list[list[int]]]:
-    """Seconds, and the tokens of the answers."""
+def answer(asked: Sequence[TokenPrompt], lanes: bool, drafted: int, earlier: bool) -> tuple[float, list[list[int]]]:
+    """Seconds, and the tokens of the answers.
+
+    Args:
+        drafted: tokens, at most.
+        earlier: whether they may be those of earlier answers.
+    """
     transformers_engine.LANE_TOKENS = LANE_TOKENS if lanes else 0
     model = engine()
     model._drafted = drafted
+    model._answers = model._answers if earlier else None
     if model.lanes == 1:
         raise SystemExit("rows of a step depend on each other on this machine: nothing is decoded in lanes")
 
@@ -80,17 +87,21 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5, help="of a prompt")
     arguments = parser.parse_args()
     asked = prompts(arguments.dataset, arguments.requests, arguments.documents)
-    print("| decoded | drafted | tokens of answers | seconds | ratio | same answers |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    answer(asked[:8], lanes=True, drafted=DRAFTED)  # the first products of a process take longer
+    print("| decoded | drafted | from | tokens of answers | seconds | ratio | same answers |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    answer(asked[:8], lanes=True, drafted=DRAFTED, earlier=True)  # the first products of a process take longer
     first, expected = 0.0, list[list[int]]()
-    for lanes, drafted in ((False, 0), (False, DRAFTED), (True, 0), (True, DRAFTED)):
-        seconds, found = answer(asked, lanes, drafted)
+    ways = ((False, 0, ""), (False, DRAFTED, "itself"), (True, 0, ""), (True, DRAFTED, "itself"))
+    for lanes, drafted, source in (*ways, (True, DRAFTED, "earlier answers, too")):
+        seconds, found = answer(asked, lanes, drafted, earlier=source.startswith("earlier"))
         first, expected = first or seconds, expected or found
         same = sum(one == other for one, other in zip(found, expected, strict=True)) / len(asked)
         name = f"in {LANES} lanes" if lanes else "one by one"
         tokens = sum(map(len, found))
-        print(f"| {name} | {drafted} | {tokens:,} | {seconds:.2f} | {first / seconds:.1f} | {same:.0%} |", flush=True)
+        print(
+            f"| {name} | {drafted} | {source} | {tokens:,} | {seconds:.2f} | {first / seconds:.1f} | {same:.0%} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def number(text: str) -> float:
         ("record", ["--replies", "2000"], 1, (0, 2, 4)),
         ("replay", ["--intervals", "2", "--questions", "8"], 2, (1, 2, 3, 4, 6)),
         ("loading", ["--repeats", "1"], 2, (1, 2, 3)),
-        ("lanes", ["--requests", "9", "--documents", "1"], 4, (2, 3, 4, 5)),
+        ("lanes", ["--requests", "9", "--documents", "1"], 5, (3, 4, 5, 6)),
         ("order", [*ORDER, "--methods", "rag_bm25/k2"], 4, (2, 3, 4, 5, 6)),
         ("order", [*ORDER, "--sweep", "--methods", "rag_bm25/k1", "rag_bm25/k2"], 4, (2, 3, 4, 5)),
         ("strands", [*STRANDS, "--methods", "closed_book/default"], 3, (1, 3, 4)),

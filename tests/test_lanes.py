@@ -31,6 +31,7 @@ from upkeep.cell.lockstep import (
 )
 from upkeep.contract import Sampling
 from upkeep.serving import keys, llama, transformers_engine
+from upkeep.serving.drafts import Answers
 from upkeep.serving.lanes import BEGINNING_TOKENS, DRAFTED, ROWS
 
 __all__ = ["tiny"]
@@ -63,11 +64,16 @@ def test_an_answer_is_the_same_whatever_is_decoded_beside_it(
     model: Any = engine(tiny)
     assert model.lanes >= 8
     single = [text for text, _, _ in answers(model, chats, sampling)]
+    used: list[int] = []
+    step = model._step
+    monkeypatch.setattr(model, "_step", lambda lanes: (used.append(len(lanes)), step(lanes))[1])
     assert together(model, chats, sampling) == single
-    assert all(model._held_in_lanes.lengths[: model.lanes])
+    assert max(used) == model.lanes
     assert together(engine(tiny), chats[::-1], sampling) == single[::-1]
-    assert together(model, chats, sampling, given_up=5) == single[5:]
-    assert not model.busy
+    plain: Any = engine(tiny)
+    plain._drafted = 0  # none is answered in a single step
+    assert together(plain, chats, sampling, given_up=5) == single[5:]
+    assert not plain.busy
     assert len(set(single)) > 3
 
 
@@ -120,6 +126,68 @@ def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(
                     assert sum(torch.equal(found, wanted) for found in mixed) == 1
 
 
+@pytest.mark.parametrize("begun", [30, 64, 190, 250, BEGINNING_TOKENS - 1, 700, 1500])
+@pytest.mark.parametrize("beginning", [None, 30], ids=["alone", "after a beginning"])
+def test_a_token_has_the_same_bits_whichever_of_a_step_it_is(
+    begun: int, beginning: int | None, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is no matter what was drafted before it, or whether anything was."""
+    monkeypatch.setattr(keys, "BEGINNING_TOKENS", beginning or 10_000)
+    model: Any = engine(tiny)
+    assert model._held_in_lanes.steady
+    ids, leading = [n % 250 for n in range(begun)], begun // 2
+    following = [7, *(n % 50 for n in range(1, 40))]
+
+    def filled(lane: int, tokens: int) -> None:
+        model._crop(tokens)
+        model._held_in_lanes.fill(lane, model._layers, [array("i", ids[:leading])], min(leading, tokens))
+
+    def decoded(drafted: int) -> torch.Tensor:
+        """Of all that follows, in steps of up to so many tokens and one, which end in what is not picked; where there
+        are any, in a lane that was another's, beside shorter sequences."""
+        model._held_in_lanes.empty()
+        beside = [(1 + n, begun - 3 * n, [9] * (1 + n)) for n in range(3 if drafted else 0)]
+        for lane, tokens, _ in beside:
+            filled(lane, tokens)
+        if drafted:
+            filled(0, begun)
+            model._step([(0, begun, [5] * model._held_in_lanes.most(0, begun))])
+        filled(0, begun)
+        found, n = list[torch.Tensor](), 0
+        while n < len(following):
+            tokens = [*following[n : n + 1 + drafted // 2], *range(60, 60 + drafted - drafted // 2)]
+            tokens = tokens[: model._held_in_lanes.most(0, begun + n)]
+            right = min(len(tokens), 1 + drafted // 2, len(following) - n)
+            others = [(lane, at, new[: model._held_in_lanes.most(lane, at)]) for lane, at, new in beside]
+            found += model._step([(0, begun + n, tokens), *others])[:right]
+            n += right
+        return torch.stack(found)
+
+    with torch.inference_mode():
+        model._pass([ids], keep=1)
+        expected = decoded(0)
+        assert all(torch.equal(decoded(drafted), expected) for drafted in range(1, 1 + DRAFTED))
+
+
+def test_where_its_place_in_a_step_has_a_part_a_draft_is_of_its_own_sequence(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = llama.by_tokens
+
+    def differing(found: torch.Tensor, ratio: int) -> torch.Tensor:
+        tokens = plain(found, ratio)
+        return tokens * (1 - 0.1 * torch.arange(tokens.shape[1])[:, None, None])
+
+    monkeypatch.setattr(keys, "by_tokens", differing)
+    model: Any = engine(tiny)
+    assert model._rows and not model._held_in_lanes.steady and model._answers is None
+    forward = together(model, CHATS, SAMPLED)
+    assert together(model, CHATS[::-1], SAMPLED)[::-1] == forward
+    model._answers = Answers()
+    together(model, CHATS, SAMPLED)
+    assert together(model, CHATS, SAMPLED) != forward
+
+
 @pytest.mark.parametrize("why", ["bits that depend on how many attend", "a GPU"])
 def test_where_attending_together_is_not_exact_no_beginning_is_attended_to_apart(
     why: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,9 +195,9 @@ def test_where_attending_together_is_not_exact_no_beginning_is_attended_to_apart
     chats = [chat(n, q, 600) for n in (1, 2) for q in QUESTIONS]
     divided: list[int] = []
 
-    def counted(query: torch.Tensor, first: Any, rest: Any, size: int) -> torch.Tensor:
-        divided.append(size)
-        return llama.attention_divided(query, first, rest, size) + (size if why.startswith("bits") else 0)
+    def counted(*given: Any) -> torch.Tensor:
+        divided.append(size := given[-1])
+        return llama.attention_divided(*given) + (size if why.startswith("bits") else 0)
 
     monkeypatch.setattr(keys, "attention_divided", counted)
     if why == "a GPU":
@@ -167,15 +235,13 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
 def test_attention_to_a_beginning_does_not_depend_on_who_has_it_too(tokens: int, tiny: Path) -> None:
     sizes = engine(tiny)._rows  # type: ignore[attr-defined]
     torch.manual_seed(tokens)
-    first = [torch.randn(1, 2, tokens, 32) for _ in range(2)]
-    counts = [1 + n % (1 + DRAFTED) for n in range(16)]
-    asked = [torch.randn(new, 4, 1, 32) for new in counts]
-    own = [[torch.randn(1, 2, 3 + new + 7 * n, 32) for _ in range(2)] for n, new in enumerate(counts)]
-    rest = [(new, parts, llama.mask_of_rows(new, parts[0], 2)) for new, parts in zip(counts, own, strict=True)]
-    alone = [llama.attention_divided(asked[n], first, rest[n : n + 1], sizes[0]) for n in range(16)]
+    held = torch.randn(2, 1, 2, tokens, 32)
+    asked, own = torch.randn(2, 16, 4, 32)
+    sums = torch.randn(16, 4)
+    alone = [llama.attention_divided(*(x[n : n + 1] for x in (asked, own, sums)), *held, sizes[0]) for n in range(16)]
     for size in sizes:
-        for number in (n for n in range(1, 17) if sum(counts[:n]) <= size):
-            found = llama.attention_divided(torch.cat(asked[:number]), first, rest[:number], size)
+        for number in range(1, 1 + min(16, size)):
+            found = llama.attention_divided(asked[:number], own[:number], sums[:number], *held, size)
             assert torch.equal(found, torch.cat(alone[:number]))
 
 

@@ -51,21 +51,26 @@ def test_which_numbers_of_rows_agree_is_seen_whatever_the_first_word_is(
 
 @pytest.mark.parametrize("heads", [1, 3, 4])
 def test_attention_to_two_places_is_that_to_all(heads: int) -> None:
-    rows = [1, 3, 1, 2, 4]
-    asked = torch.randn(sum(rows), 12, 1, 16)
-    first = [torch.randn(1, heads, 40, 16) for _ in range(2)]
-    own = [[torch.randn(1, heads, 3 + n, 16) for _ in range(2)] for n in rows]
-    whole = []
-    for query, parts in zip(asked.split(rows), own, strict=True):
-        joined = [torch.cat(both, 2) for both in zip(first, parts, strict=True)]
-        new, length = len(query), joined[0].shape[2]
-        whole.append(llama.attention_of_rows(query, joined, llama.mask_of_rows(new, joined[0], 12 // heads)))
+    rows, ratio = [1, 3, 1, 2, 4], 12 // heads
+    asked = torch.randn(sum(rows), 12, 16)
+    first = torch.randn(2, 1, heads, 40, 16)
+    whole, found, sums = list[torch.Tensor](), list[torch.Tensor](), list[torch.Tensor]()
+    for query in asked.split(rows):
+        new, own = len(query), torch.randn(2, 1, heads, 3 + len(query), 16)
+        joined, later = torch.cat((first, own), 3), (new, torch.float32, torch.device("cpu"))
+        together = llama.attention(query.transpose(0, 1)[None], *joined, llama.causal_mask(43, *later))
+        whole.append(together[0].transpose(0, 1))
         for n in range(new):
-            seen = [part[:, :, : length - new + n + 1] for part in joined]
-            assert torch.allclose(whole[-1][n : n + 1], llama.attention(query[n : n + 1], *seen), atol=1e-6)
-    rest = [(new, parts, llama.mask_of_rows(new, parts[0], 12 // heads)) for new, parts in zip(rows, own, strict=True)]
+            one = llama.attention(query[n, None, :, None], *joined[:, :, :, : 43 + n + 1])
+            assert torch.allclose(whole[-1][n], one[0, :, 0], atol=1e-6)
+        mask = llama.causal_mask(3, *later)
+        mask = None if mask is None else mask.repeat(ratio, 1)
+        theirs, of_theirs = llama.attention_with_sums(llama.by_heads(query[None], heads), *own, mask)
+        found.append(llama.by_tokens(theirs, ratio)[0])
+        sums.append(llama.by_tokens(of_theirs[..., None], ratio)[0, ..., 0])
     for size in (11, 16):
-        assert torch.allclose(llama.attention_divided(asked, first, rest, size), torch.cat(whole), atol=1e-6)
+        divided = llama.attention_divided(asked, torch.cat(found), torch.cat(sums), *first, size)
+        assert torch.allclose(divided, torch.cat(whole), atol=1e-6)
 
 
 def random_model(kind: str, dtype: torch.dtype, **more: Any) -> Any:

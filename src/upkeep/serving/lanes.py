@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 LANES = 8
 """Sequences that the transformers engine decodes together at most."""
-DRAFTED = 3
+DRAFTED = 7
 """Tokens that are drafted after the latest one of a sequence at most: each is a row of a step, too."""
-ROWS = (4, 8, 16, 24, LANES * (1 + DRAFTED))
+ROWS = (1 + DRAFTED, 16, 24, 32, 48, LANES * (1 + DRAFTED))
 """How many rows a step may have: it has the fewest that hold all. Fewer than four are multiplied in another order."""
 PASS_ROWS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
 """How many rows a pass over the next segments of a prompt may have: it has the fewest that hold all. A longer segment
@@ -19,6 +19,13 @@ lanes together 4.8 GB with a model of 8B parameters (147 kB a token), 0.2 GB wit
 where they have long beginnings that differ."""
 KEPT_TOKENS = LANES * LANE_TOKENS
 """Tokens of earlier prompts whose keys and values are kept at most: as many as may be in the lanes."""
+ANSWER_TOKENS = 16_384
+"""Tokens of the latest answers that drafts are made from, and of as many before them."""
+BLOCK = 64
+"""A lane attends to keys up to the next multiple of so many, the later ones masked, and no step of it goes beyond that.
+`LANE_TOKENS` is such a multiple."""
+TOGETHER = 32
+"""Rows that attend to a beginning at a time at most: with many more, kernels take them in larger blocks."""
 BEGINNING_TOKENS = 512
 """Tokens before a prompt's own segments from which on lanes that have them alike hold them once."""
 

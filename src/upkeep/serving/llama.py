@@ -1,9 +1,9 @@
 """The forward pass of Llama and of models built like it, for the transformers engine.
 
 It does the operations of transformers' own modules in their order, so its numbers are theirs but for the order of sums
-in products (`Linear`) and in attention to what other sequences have, too, or from several tokens at once; and leaves
-out what costs a small model more than its sums: a call of Python's for every module, masks and positions that every
-layer or step makes anew.
+in products (`Linear`) and in attention to what other sequences have, too, or to masked keys; and leaves out what costs
+a small model more than its sums: a call of Python's for every module, masks and positions that every layer or step
+makes anew.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ LARGE = 500_000
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Puts keys and values of a layer (its number) beside the earlier ones and lets queries attend to them, each (rows,
 heads, tokens, head size)."""
-Own = tuple[int, Sequence[torch.Tensor], torch.Tensor | None]
-"""Of a sequence how many rows of a step it has, keys and values, and their mask (`mask_of_rows`)."""
 Weights = Mapping[str, torch.Tensor]
 """By the names that transformers gives them."""
 
@@ -233,81 +231,59 @@ def attention(
     ratio = query.shape[1] // keys.shape[1]
     if ratio > 1 and mask is not None:  # no kernel takes both
         if query.shape[2] <= FEW:
-            rows = attention_of_rows(query.transpose(0, 2), (keys, values), mask.repeat(ratio, 1))
-            return rows.transpose(0, 2)
+            asked = by_heads(query.transpose(1, 2), keys.shape[1])
+            found = functional.scaled_dot_product_attention(asked, keys, values, mask.repeat(ratio, 1))
+            return by_tokens(found, ratio).transpose(1, 2)
         keys, values = (x.repeat_interleave(ratio, 1) for x in (keys, values))
     return functional.scaled_dot_product_attention(query, keys, values, mask, enable_gqa=ratio > 1 and mask is None)
 
 
-def attention_of_rows(query: torch.Tensor, parts: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
-    """Of the latest tokens of one sequence, which are rows of a step: (tokens, heads, 1, head size), as `query` is.
-
-    Args:
-        parts: keys and values.
-        mask: as `mask_of_rows` makes it.
-    """
-    keys, values = parts
-    asked = _one_sequence(query, keys.shape[1])
-    return _rows(functional.scaled_dot_product_attention(asked, keys, values, mask), len(query))
+def attention_with_sums(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """On a CPU, of queries to keys and values of as many heads; and the logarithms of their sums of exponentials
+    (rows, heads, queries)."""
+    found, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, keys, values, attn_mask=mask)
+    return found, sums
 
 
 def attention_divided(
-    query: torch.Tensor, first: Sequence[torch.Tensor], rest: Sequence[Own], size: int
+    query: torch.Tensor,
+    own: torch.Tensor,
+    sums: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    size: int,
 ) -> torch.Tensor:
-    """Of rows of some sequences, on a CPU, each to keys and values that all have and to those of its sequence. What
-    either gives has the weight of the sum of its exponentials, whose logarithms are at hand.
+    """Of tokens of some sequences, on a CPU, to keys and values that all have and to those of its own. What either
+    gives has the weight of the sum of its exponentials, whose logarithms are at hand.
 
     Args:
-        query: (rows, heads, 1, head size).
-        first: keys and values that all have.
-        rest: of each sequence how many rows it has, its keys and values, and the mask of its rows.
-        size: how many rows attend to the first ones; what there are fewer is filled up, for the numbers of a row
-            depend on how many there are.
+        query: (tokens, heads, head size).
+        own: what they find in those of their own sequence, alike.
+        sums: and the logarithms there (tokens, heads).
+        keys, values: those that all have.
+        size: how many tokens attend to these; what there are fewer is filled up, for the numbers of a token depend on
+            how many there are.
     """
-    rows, wide = len(query), (size, *query.shape[1:])
-    asked, own, sums = query.new_zeros(wide), query.new_zeros(wide), query.new_zeros(wide[:3], dtype=torch.float)
-    asked[:rows] = query
-    start = 0
-    for tokens, parts, mask in rest:
-        here = slice(start, start := start + tokens)
-        own[here], sums[here] = _attended(asked[here], parts, mask)
-    shared, others = _attended(asked, first, None)
+    tokens, ratio = len(query), query.shape[1] // keys.shape[1]
+    asked, rest, others = (one.new_zeros((size, *one.shape[1:])) for one in (query, own, sums))
+    asked[:tokens], rest[:tokens], others[:tokens] = query, own, sums
+    found, logarithms = attention_with_sums(by_heads(asked[None], keys.shape[1]), keys, values)
+    shared, of_shared = by_tokens(found, ratio)[0], by_tokens(logarithms[..., None], ratio)[0]
     # As wide as what it weighs, for the last few of numbers are computed another way than those before.
-    weight = (others - sums)[..., None].expand_as(shared).contiguous().sigmoid()
-    return torch.lerp(own, shared, weight.to(query.dtype))[:rows]
+    weight = (of_shared - others[..., None]).expand_as(shared).contiguous().sigmoid()
+    return torch.lerp(rest, shared, weight.to(query.dtype))[:tokens]
 
 
-def _attended(
-    query: torch.Tensor, parts: Sequence[torch.Tensor], mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What rows of one sequence find (rows, heads, 1, head size), and the logarithms of their sums of exponentials
-    (rows, heads, 1)."""
-    asked = _one_sequence(query, parts[0].shape[1])
-    found, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(asked, *parts, attn_mask=mask)
-    return _rows(found, len(query)), _rows(sums[..., None], len(query))[..., 0]
+def by_heads(query: torch.Tensor, heads: int) -> torch.Tensor:
+    """Queries of some sequences (rows, tokens, heads of queries, head size), as many as belong to each of the heads of
+    keys together: (rows, heads, queries, head size). It is a copy, for sums may depend on where in memory numbers
+    are."""
+    asked = query.unflatten(2, (heads, -1)).permute(0, 2, 3, 1, 4)
+    return asked.clone(memory_format=torch.contiguous_format).flatten(2, 3)
 
 
-def mask_of_rows(tokens: int, like: torch.Tensor, ratio: int) -> torch.Tensor | None:
-    """What the latest tokens of a sequence may not attend to, for each of so many queries to a head of keys: (queries,
-    length); None for one token.
-
-    Args:
-        like: keys that they attend to, (1, heads, length, head size).
-    """
-    length = like.shape[2]
-    mask = causal_mask(length - tokens, tokens, like.dtype, like.device)
-    return None if mask is None else mask.repeat(ratio, 1)
-
-
-def _one_sequence(query: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows (tokens, heads of queries, 1, head size) as (1, heads of keys, queries, head size). It is a copy, for sums
-    may depend on where in memory numbers are."""
-    tokens, _, _, size = query.shape
-    asked = query.view(tokens, heads, -1, size).permute(1, 2, 0, 3).clone(memory_format=torch.contiguous_format)
-    return asked.view(1, heads, -1, size)
-
-
-def _rows(found: torch.Tensor, tokens: int) -> torch.Tensor:
-    """(1, heads of keys, queries, head size) as (tokens, heads of queries, 1, head size)."""
-    size = found.shape[-1]
-    return found.reshape(-1, tokens, size).transpose(0, 1)[:, :, None]
+def by_tokens(found: torch.Tensor, ratio: int) -> torch.Tensor:
+    """`by_heads` undone, with so many heads of queries to one of keys."""
+    return found.unflatten(2, (ratio, -1)).permute(0, 3, 1, 2, 4).flatten(2, 3)

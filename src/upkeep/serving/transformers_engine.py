@@ -9,8 +9,9 @@ segments are kept and copied into it.
 The tokens of answers are computed for up to `LANES` sequences at a time, of each the next one and some more that are
 drafted (`upkeep.serving.drafts`): those count that it would have picked anyway. A step has one of `ROWS` rows, empty
 ones too, and each sequence attends to its own keys by itself, but for a long beginning, to which all that have it
-attend together. Which sequences are decoded alone, what is drafted and what their beginnings are, depends on the model
-and their own prompts and answers.
+attend together. Which sequences are decoded alone, and what their beginnings are, depends on the model and their own
+prompts. What is drafted for those in lanes depends on earlier answers, too, and has no part in what a token finds
+(`upkeep.serving.keys.Lanes`).
 
 No row of a product depends on another one or on how many there are: the engine looks for which numbers of rows that is
 so when it starts. So order, resuming and other probes never change an answer.
@@ -35,7 +36,7 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, 
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving import llama, llama_files
-from upkeep.serving.drafts import Drafts
+from upkeep.serving.drafts import Answers, Drafts
 from upkeep.serving.keys import Cut, Held, Lanes, as_cache, cut, extend
 from upkeep.serving.lanes import DRAFTED, KEPT_TOKENS, LANE_TOKENS, LANES, PASS_ROWS, ROWS, fewest
 from upkeep.serving.sampling import Constraint, Sampler
@@ -162,9 +163,12 @@ class TransformersEngine(Engine):
         """How many a step may have."""
         self._pass_rows = [] if self._llama is None else self._llama.agreeing(PASS_ROWS, steps=False)
         """How many a pass over segments may have."""
+        self._answers: Answers | None = None
+        """From which drafts are made in lanes, where they have no part in the answers."""
         if self._llama is not None and self._rows:
             queries, like = self._llama.shape.queries, self._llama.embedding
             self._held_in_lanes = Lanes(layers, queries, heads, size, like, self._rows)
+            self._answers = Answers() if self._held_in_lanes.steady else None
         self.lanes = most = min(LANES, max(self._rows, default=1 + DRAFTED) // (1 + DRAFTED))
         self._lanes: list[Running | None] = [None] * most
 
@@ -207,11 +211,14 @@ class TransformersEngine(Engine):
         return bool(self._queue) or any(self._lanes)
 
     def reset(self) -> None:
-        # Keys and values that are held change no answer, but they would change what a cell counts as cached.
+        # What is held changes no answer, but it would change what a cell counts as cached: earlier answers, too, for
+        # of two that are decoded together the one ends first whose drafts are right.
         self._queue.clear()
         self._lanes = [None] * len(self._lanes)
         if self._rows:
             self._held_in_lanes.empty()
+        if self._answers is not None:
+            self._answers.clear()
         self._held = ()
         self._kept.clear()
         self.computed = 0
@@ -261,14 +268,12 @@ class TransformersEngine(Engine):
                 return error
         logits, cached = self._prefill(request.prompt.segments)
         sampler = Sampler(request.sampling, request.seed, request.prompt.ids(), self.device)
-        drafts = Drafts(request.prompt.segments)
+        most = self._before + request.prompt.length + request.sampling.max_tokens
+        in_lanes = bool(self._rows) and most <= LANE_TOKENS
+        drafts = Drafts(request.prompt.segments, self._answers if in_lanes else None)
         running = Running(request, sampler, self.chat_tokens.stop_ids, cached, self.chat_tokens, constraint, drafts)
         generated = running.saw(logits[-1])
-        if (
-            generated is None
-            and self._rows
-            and self._before + request.prompt.length + request.sampling.max_tokens <= LANE_TOKENS
-        ):
+        if generated is None and in_lanes:
             lane = self._lanes.index(None)
             self._lanes[lane] = running
             leading = request.prompt.segments[:-OWN_SEGMENTS]
@@ -283,14 +288,19 @@ class TransformersEngine(Engine):
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane, or several; what is answered leaves it."""
-        used = [(n, lane, lane.next(self._drafted)) for n, lane in enumerate(self._lanes) if lane is not None]
-        logits = self._step([(n, self._before + lane.place, tokens) for n, lane, tokens in used])
+        at = [(n, lane, self._before + lane.place) for n, lane in enumerate(self._lanes) if lane is not None]
+        used = [
+            (n, place, lane.next(min(self._drafted, self._held_in_lanes.most(n, place) - 1))) for n, lane, place in at
+        ]
+        logits = self._step(used)
         finished: list[tuple[Request, Outcome]] = []
-        for n, lane, tokens in used:
+        for (n, lane, _), (_, _, tokens) in zip(at, used, strict=True):
             generated = lane.went_on(tokens, logits)
             logits = logits[len(tokens) :]
             if generated is not None:
                 self._lanes[n] = None
+                if isinstance(generated, Generated):
+                    lane.drafts.ended(generated.ids)
                 finished.append((lane.request, generated))
         return finished
 
