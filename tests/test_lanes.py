@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from upkeep.cell.lockstep import (
 from upkeep.contract import Sampling
 from upkeep.serving import keys, llama, transformers_engine
 from upkeep.serving.drafts import Answers
-from upkeep.serving.lanes import BEGINNING_TOKENS, DRAFTED, ROWS
+from upkeep.serving.lanes import BEGINNING_TOKENS, DRAFTED, ROWS, of_last
 
 __all__ = ["tiny"]
 
@@ -109,7 +110,7 @@ def test_rows_of_a_step_do_not_depend_on_each_other_or_on_their_number(
     def step(lanes: list[list[int]]) -> list[torch.Tensor]:
         model._held_in_lanes.empty()
         for lane, _ in enumerate(lanes):
-            model._held_in_lanes.fill(lane, model._layers, [array("i", ids)], begun)
+            model._held_in_lanes.fill(lane, model._layers, [array("i", ids)], begun, begun + 1 + DRAFTED)
         logits = model._step([(lane, begun, tokens) for lane, tokens in enumerate(lanes)])
         return [*logits[: sum(map(len, lanes))].split([*map(len, lanes)])]
 
@@ -140,7 +141,9 @@ def test_a_token_has_the_same_bits_whichever_of_a_step_it_is(
 
     def filled(lane: int, tokens: int) -> None:
         model._crop(tokens)
-        model._held_in_lanes.fill(lane, model._layers, [array("i", ids[:leading])], min(leading, tokens))
+        model._held_in_lanes.fill(
+            lane, model._layers, [array("i", ids[:leading])], min(leading, tokens), tokens + len(following)
+        )
 
     def decoded(drafted: int) -> torch.Tensor:
         """Of all that follows, in steps of up to so many tokens and one, which end in what is not picked; where there
@@ -167,6 +170,56 @@ def test_a_token_has_the_same_bits_whichever_of_a_step_it_is(
         model._pass([ids], keep=1)
         expected = decoded(0)
         assert all(torch.equal(decoded(drafted), expected) for drafted in range(1, 1 + DRAFTED))
+
+
+@pytest.mark.parametrize("before", [0, 40])
+@pytest.mark.parametrize("sizes", [(1,), (3, 2), (40, 6), (9, 7, 8), (9, 8, 7), (100, 50, 60)])
+def test_a_last_layer_that_ends_early_changes_no_bit(
+    sizes: Sequence[int], before: int, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of what comes out for the last token, nor of what later ones attend to."""
+    model: Any = engine(tiny)
+    assert sum(sizes) <= max(model._pass_rows)
+    segments = [[n * 7 % 250 for n in range(size)] for size in sizes]
+
+    def computed(keep: int | None) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        model._crop(0)
+        if before:
+            model._pass([[*range(before)]], keep=None)
+        logits, end = model._pass(segments, keep=keep), before + sum(sizes)
+        return logits, [held[:, :, :end].clone() for one in model._layers for held in (one.keys, one.values)]
+
+    monkeypatch.setattr(model._llama, "logits", lambda states: states)
+    with torch.inference_mode():
+        last, held = computed(1)
+        nothing, held_too = computed(None)
+        every, expected = computed(0)
+    assert torch.equal(last, every[-1:]) and len(every) == sum(sizes) and not len(nothing)
+    assert all(map(torch.equal, held, expected)) and all(map(torch.equal, held_too, expected))
+
+
+def test_the_end_of_a_last_layer_is_of_the_fewest_rows_that_agree_and_hold_what_is_wanted() -> None:
+    assert of_last([8, 16], 16, 12, 1) == slice(4, 12)
+    assert of_last([8, 16], 8, 3, 1) == slice(0, 8), "rows without a token make up the number"
+    assert of_last([8, 16], 900, 900, 1) == slice(892, 900)
+    assert of_last([16, 32], 32, 20, 1) == slice(4, 20)
+    assert of_last([8, 16], 16, 12, 0) == of_last([], 16, 12, 1) == slice(0, 16)
+
+
+@pytest.mark.parametrize("beginning", [30, BEGINNING_TOKENS])
+def test_what_another_sequence_left_in_a_lane_has_no_part_in_an_answer(
+    beginning: int, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even numbers that are none, which would spoil whatever they are multiplied with."""
+    monkeypatch.setattr(keys, "BEGINNING_TOKENS", beginning)
+    model: Any = engine(tiny)
+    for sampling in (None, *(Sampling(max_tokens=n) for n in (1, 40, 64, 130))):
+        expected = together(engine(tiny), CHATS, sampling)
+        together(model, CHATS, sampling)
+        model.reset()
+        with torch.inference_mode():
+            model._held_in_lanes._held.fill_(torch.nan)
+        assert together(model, CHATS, sampling) == expected
 
 
 def test_where_its_place_in_a_step_has_a_part_a_draft_is_of_its_own_sequence(
@@ -220,7 +273,7 @@ def test_lanes_continue_as_the_plain_model_does(tiny: Path) -> None:
         for n, ids in enumerate(prompts):
             model._crop(0)
             model._pass([ids], keep=1)
-            model._held_in_lanes.fill(n, model._layers, [], 0)
+            model._held_in_lanes.fill(n, model._layers, [], 0, len(ids) + 8)
         for step in range(3):
             new = [[50 + n + step, *range(n)] for n in range(len(prompts))]
             logits = model._step([(n, len(ids), new[n]) for n, ids in enumerate(prompts)])

@@ -87,6 +87,11 @@ def as_cache(layers: Sequence[Held]) -> Any:
     return Cache(layers=[*map(Layer, layers)])
 
 
+def _blocks(tokens: int) -> int:
+    """The keys that a lane attends to where it holds so many."""
+    return -(-tokens // BLOCK) * BLOCK
+
+
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """What sequences begin with, held once for all lanes that have it."""
@@ -127,19 +132,21 @@ class Lanes:
         """Whether a token finds the same bits whatever its place among those of a step, so that drafts have no part in
         an answer."""
 
-    def fill(self, lane: int, layers: Sequence[Held], leading: Sequence[Segment[int]], tokens: int) -> None:
+    def fill(self, lane: int, layers: Sequence[Held], leading: Sequence[Segment[int]], tokens: int, most: int) -> None:
         """Have a lane hold what `layers` hold.
 
         Args:
             leading: the segments of its prompt that other prompts may begin with.
             tokens: of these, and of what stands before all prompts.
+            most: tokens that the sequence comes to at most, and of what stands before all prompts. No step of it reads
+                beyond the block of the last of them.
         """
         beginning = self._beginning(layers, leading, tokens) if self._divided and tokens >= BEGINNING_TOKENS else None
         self._beginnings[lane] = beginning
         start, end = beginning.tokens if beginning else 0, layers[0].length
         length = end - start
         self._make_room(length)
-        self._held[:, :, lane, :, length:] = 0  # what another sequence left there
+        self._held[:, :, lane, :, length : _blocks(most - start)] = 0  # what another sequence left there
         for (keys, values), layer in zip(self._held, layers, strict=True):
             keys[lane, :, :length] = layer.keys[0, :, start:end]
             values[lane, :, :length] = layer.values[0, :, start:end]
@@ -159,7 +166,7 @@ class Lanes:
         begun = [(lane, self._before(lane, position), tokens) for lane, position, tokens in used]
         rows = [(n, i, lane, before + i) for n, (lane, before, tokens) in enumerate(begun) for i in range(tokens)]
         self._number, self._place, self._lane, self._at = torch.tensor(rows, device=self._held.device).T
-        ends = [-(-(before + tokens) // BLOCK) * BLOCK for _, before, tokens in begun]
+        ends = [_blocks(before + tokens) for _, before, tokens in begun]
         self._make_room(max(ends))
         layers = self._held.flatten(0, 1)
         self._own: list[tuple[Sequence[torch.Tensor], torch.Tensor, bool]] = []

@@ -10,7 +10,7 @@ DRAFTED = 7
 """Tokens that are drafted after the latest one of a sequence at most: each is a row of a step, too."""
 ROWS = (1 + DRAFTED, 16, 24, 32, 48, LANES * (1 + DRAFTED))
 """How many rows a step may have: it has the fewest that hold all. Fewer than four are multiplied in another order."""
-PASS_ROWS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
+PASS_ROWS = (8, *range(16, 128, 16), 128, 160, 192, 224, 256)
 """How many rows a pass over the next segments of a prompt may have: it has the fewest that hold all. A longer segment
 has a pass of its own."""
 LANE_TOKENS = 4096
@@ -33,3 +33,14 @@ BEGINNING_TOKENS = 512
 def fewest(sizes: Sequence[int], rows: float) -> int:
     """Of some numbers of rows the smallest that holds so many."""
     return min(size for size in sizes if size >= rows)
+
+
+def of_last(sizes: Sequence[int], rows: int, tokens: int, keep: int) -> slice:
+    """Of the rows of a pass, the first of which are its tokens, those that the end of its last layer is computed for:
+    all of them where all tokens are wanted (`keep` 0) or no number of rows agrees with another (`sizes`); or else the
+    fewest that agree and hold the last `keep` tokens."""
+    if not keep or not sizes:
+        return slice(0, rows)
+    few = fewest(sizes, keep)
+    first = max(0, tokens - few)
+    return slice(first, first + few)

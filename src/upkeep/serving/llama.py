@@ -25,9 +25,10 @@ FEW = 16
 """Tokens up to which queries are put together by the heads of keys, and no keys are copied."""
 LARGE = 500_000
 """Numbers of a matrix from which on oneDNN is faster whatever it is multiplied with."""
+EVERY = slice(None)
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Puts keys and values of a layer (its number) beside the earlier ones and lets queries attend to them, each (rows,
-heads, tokens, head size)."""
+heads, tokens, head size). Of the last layer there are no queries where nothing is wanted of it."""
 Weights = Mapping[str, torch.Tensor]
 """By the names that transformers gives them."""
 
@@ -149,18 +150,35 @@ class Llama:
         return self.words(self._norm(states))
 
     def states(
-        self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend, layers: int | None = None
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        attend: Attend,
+        layers: int | None = None,
+        wanted: slice | None = EVERY,
     ) -> torch.Tensor:
-        """What comes out of the last layer, or that of this number, (rows, tokens, width)."""
+        """What comes out of the last layer, or that of this number, (rows, tokens, width).
+
+        Args:
+            wanted: of which tokens. Of others the last layer leaves out what comes after attention, for nothing that is
+                asked later has a use for it; with None, of no token, it has keys and values alone.
+        """
         x = functional.embedding(tokens, self.embedding)
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
-        for number, layer in enumerate(self._layers[:layers]):
+        *_, last = used = self._layers[:layers]
+        for number, layer in enumerate(used):
             normed = layer.before(x)
+            key, value = layer.heads(normed, layer.key, layer.key_norm), layer.heads(normed, layer.value)
+            if wanted is None and layer is last:
+                attend(number, key[:, :, :0], _rotated(key, cos, sin), value)
+                return x[:, :0]
             query = layer.heads(normed, layer.query, layer.query_norm)
-            key = layer.heads(normed, layer.key, layer.key_norm)
             both = _rotated(torch.cat((query, key), 1), cos, sin)
             query, key = both.split((query.shape[1], key.shape[1]), 1)
-            found = attend(number, query, key, layer.heads(normed, layer.value))
+            found = attend(number, query, key, value)
+            if wanted is not EVERY and layer is last:
+                # A copy, for sums may depend on where in memory numbers are.
+                x, found = x[:, wanted], found[:, :, wanted].clone(memory_format=torch.contiguous_format)
             x = x + layer.output(found.transpose(1, 2).flatten(2))
             normed = layer.after(x)
             x = x + layer.down(self._activation(layer.gate(normed)) * layer.up(normed))

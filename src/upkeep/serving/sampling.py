@@ -1,14 +1,19 @@
-"""How the transformers engine picks tokens: what is permitted, and what is drawn."""
+"""How the transformers engine picks the tokens of an answer: what is permitted, what is drawn, and where it ends."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from upkeep.cell.interface import GeneratedToken
+from upkeep.cell.lockstep import Generate, Generated
+from upkeep.cell.tokens import ChatTokens
 from upkeep.contract import Sampling
+from upkeep.serving.drafts import Drafts
 
 if TYPE_CHECKING:
     from transformers.generation.logits_process import LogitsProcessorList
@@ -103,3 +108,67 @@ def _warpers(sampling: Sampling) -> LogitsProcessorList:
     if sampling.min_p > 0:
         warpers.append(lp.MinPLogitsWarper(sampling.min_p))
     return warpers
+
+
+@dataclass(slots=True)
+class Running:
+    """A sequence that is being decoded."""
+
+    request: Generate
+    sampler: Sampler
+    stop_ids: frozenset[int]
+    cached: int
+    """Tokens of the prompt that were reused."""
+    tokens: ChatTokens
+    constraint: Constraint | None
+    drafts: Drafts
+    told: list[GeneratedToken] = field(default_factory=list)
+
+    def next(self, drafted: int) -> list[int]:
+        """The latest token, and up to `drafted` more that may follow it."""
+        left = self.request.sampling.max_tokens - len(self.sampler.generated) - 1
+        return [self.latest, *self.drafts.after(self.sampler.generated, min(drafted, left))]
+
+    def went_on(self, tokens: Sequence[int], logits: torch.Tensor) -> Generated | ValueError | None:
+        """Pick tokens from `logits` (tokens, vocabulary) after what `next` gave, for as long as it is what was drafted;
+        returns what `saw` does."""
+        for row, following in zip(logits, [*tokens[1:], None], strict=False):
+            if (outcome := self.saw(row)) is not None or self.latest != following:
+                return outcome
+        raise AssertionError("no token follows the last one")
+
+    def saw(self, logits: torch.Tensor) -> Generated | ValueError | None:
+        """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence, or why there is
+        none."""
+        generated, options = self.sampler.generated, self.request.options
+        if self.constraint is None:
+            token = self.sampler.pick(logits)
+        else:
+            try:
+                logits = self.constraint.permitted(logits)
+                token = self.sampler.pick(logits)
+                self.constraint.take(token)
+            except ValueError as error:
+                return error
+        if options.top_logprobs:
+            self.told.append(self._told(logits, token))
+        if token in self.stop_ids or (options.stop and self.tokens.stops(options.stop)(generated)):
+            return Generated(generated, "stop", self.cached, self.told)
+        if len(generated) == self.request.sampling.max_tokens:
+            return Generated(generated, "length", self.cached, self.told)
+        return None
+
+    def _told(self, logits: torch.Tensor, token: int) -> GeneratedToken:
+        known = logits.float().log_softmax(-1)
+        values, ids = (found.tolist() for found in known.topk(self.request.options.top_logprobs))
+        top = tuple((self.tokens.token(i), value) for value, i in zip(values, ids, strict=True) if value > -math.inf)
+        return GeneratedToken(self.tokens.token(token), known[token].item(), top)
+
+    @property
+    def latest(self) -> int:
+        return self.sampler.generated[-1]
+
+    @property
+    def place(self) -> int:
+        """Of the latest token, among prompt and answer."""
+        return self.request.prompt.length + len(self.sampler.generated) - 1

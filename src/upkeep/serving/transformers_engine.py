@@ -2,7 +2,8 @@
 
 Floating-point sums depend on the shapes they are computed in. So that an answer is the same, bit by bit, whether its
 prefix was in the cache or not, a prompt is computed in segments, and where they begin depends on the prompt alone
-(`upkeep.cell.tokens`). A pass over several segments has one of `PASS_ROWS` rows, and each segment attends by itself.
+(`upkeep.cell.tokens`). A pass over several segments has one of `PASS_ROWS` rows, the end of its last layer the fewest
+that hold what is wanted of it, and each segment attends by itself.
 The cache holds the latest prompt and is cut back only to the beginning of a segment; of other prompts that came last,
 segments are kept and copied into it.
 
@@ -22,24 +23,21 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import itertools
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from upkeep.cell import adapters
-from upkeep.cell.interface import GeneratedToken
 from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request, Score
 from upkeep.cell.tokens import ChatTokens, Segment, nearest, shared_segments
 from upkeep.contract import EngineSettings, ModelSpec
 from upkeep.serving import llama, llama_files
 from upkeep.serving.drafts import Answers, Drafts
 from upkeep.serving.keys import Cut, Held, Lanes, as_cache, cut, extend
-from upkeep.serving.lanes import DRAFTED, KEPT_TOKENS, LANE_TOKENS, LANES, PASS_ROWS, ROWS, fewest
-from upkeep.serving.sampling import Constraint, Sampler
+from upkeep.serving.lanes import DRAFTED, KEPT_TOKENS, LANE_TOKENS, LANES, PASS_ROWS, ROWS, fewest, of_last
+from upkeep.serving.sampling import Constraint, Running, Sampler
 from upkeep.serving.segments import KeptSegments, passes
 
 SCORED_TOKENS = 256
@@ -48,70 +46,6 @@ OWN_SEGMENTS = 2
 """At the end of a prompt, that no other one has: its question, and what a template puts after it."""
 MOVING = frozenset({"dynamic", "longrope"})
 """Types of rotary positions that depend on the longest sequence of a step."""
-
-
-@dataclass(slots=True)
-class Running:
-    """A sequence that is being decoded."""
-
-    request: Generate
-    sampler: Sampler
-    stop_ids: frozenset[int]
-    cached: int
-    """Tokens of the prompt that were reused."""
-    tokens: ChatTokens
-    constraint: Constraint | None
-    drafts: Drafts
-    told: list[GeneratedToken] = field(default_factory=list)
-
-    def next(self, drafted: int) -> list[int]:
-        """The latest token, and up to `drafted` more that may follow it."""
-        left = self.request.sampling.max_tokens - len(self.sampler.generated) - 1
-        return [self.latest, *self.drafts.after(self.sampler.generated, min(drafted, left))]
-
-    def went_on(self, tokens: Sequence[int], logits: torch.Tensor) -> Generated | ValueError | None:
-        """Pick tokens from `logits` (tokens, vocabulary) after what `next` gave, for as long as it is what was drafted;
-        returns what `saw` does."""
-        for row, following in zip(logits, [*tokens[1:], None], strict=False):
-            if (outcome := self.saw(row)) is not None or self.latest != following:
-                return outcome
-        raise AssertionError("no token follows the last one")
-
-    def saw(self, logits: torch.Tensor) -> Generated | ValueError | None:
-        """Pick the next token from `logits` (vocabulary,); the answer, where it ends the sequence, or why there is
-        none."""
-        generated, options = self.sampler.generated, self.request.options
-        if self.constraint is None:
-            token = self.sampler.pick(logits)
-        else:
-            try:
-                logits = self.constraint.permitted(logits)
-                token = self.sampler.pick(logits)
-                self.constraint.take(token)
-            except ValueError as error:
-                return error
-        if options.top_logprobs:
-            self.told.append(self._told(logits, token))
-        if token in self.stop_ids or (options.stop and self.tokens.stops(options.stop)(generated)):
-            return Generated(generated, "stop", self.cached, self.told)
-        if len(generated) == self.request.sampling.max_tokens:
-            return Generated(generated, "length", self.cached, self.told)
-        return None
-
-    def _told(self, logits: torch.Tensor, token: int) -> GeneratedToken:
-        known = logits.float().log_softmax(-1)
-        values, ids = (found.tolist() for found in known.topk(self.request.options.top_logprobs))
-        top = tuple((self.tokens.token(i), value) for value, i in zip(values, ids, strict=True) if value > -math.inf)
-        return GeneratedToken(self.tokens.token(token), known[token].item(), top)
-
-    @property
-    def latest(self) -> int:
-        return self.sampler.generated[-1]
-
-    @property
-    def place(self) -> int:
-        """Of the latest token, among prompt and answer."""
-        return self.request.prompt.length + len(self.sampler.generated) - 1
 
 
 class TransformersEngine(Engine):
@@ -277,7 +211,7 @@ class TransformersEngine(Engine):
             lane = self._lanes.index(None)
             self._lanes[lane] = running
             leading = request.prompt.segments[:-OWN_SEGMENTS]
-            self._held_in_lanes.fill(lane, self._layers, leading, self._before + sum(map(len, leading)))
+            self._held_in_lanes.fill(lane, self._layers, leading, self._before + sum(map(len, leading)), most)
             return None
         while generated is None:
             tokens = running.next(self._drafted)
@@ -288,13 +222,14 @@ class TransformersEngine(Engine):
 
     def _decode(self) -> list[tuple[Request, Outcome]]:
         """One more token for each lane, or several; what is answered leaves it."""
-        at = [(n, lane, self._before + lane.place) for n, lane in enumerate(self._lanes) if lane is not None]
-        used = [
-            (n, place, lane.next(min(self._drafted, self._held_in_lanes.most(n, place) - 1))) for n, lane, place in at
-        ]
-        logits = self._step(used)
+        used: list[tuple[int, Running, int, Sequence[int]]] = []
+        for n, lane in enumerate(self._lanes):
+            if lane is not None:
+                place = self._before + lane.place
+                used.append((n, lane, place, lane.next(min(self._drafted, self._held_in_lanes.most(n, place) - 1))))
+        logits = self._step([(n, place, tokens) for n, _, place, tokens in used])
         finished: list[tuple[Request, Outcome]] = []
-        for (n, lane, _), (_, _, tokens) in zip(at, used, strict=True):
+        for n, lane, _, tokens in used:
             generated = lane.went_on(tokens, logits)
             logits = logits[len(tokens) :]
             if generated is not None:
@@ -358,13 +293,15 @@ class TransformersEngine(Engine):
         that none are wanted. Each segment attends by itself, and has no part in how many rows there are."""
         ids = [*itertools.chain.from_iterable(segments)]
         if self._llama is None:
-            tokens, wanted = torch.tensor([ids], device=self.device), 1 if keep is None else keep
-            given = {"input_ids": tokens, "past_key_values": self._cache, "use_cache": True, "logits_to_keep": wanted}
+            tokens, last = torch.tensor([ids], device=self.device), 1 if keep is None else keep
+            given = {"input_ids": tokens, "past_key_values": self._cache, "use_cache": True, "logits_to_keep": last}
             logits: torch.Tensor = self._model(**given).logits[0]
             return logits
         most = max(self._pass_rows, default=0)
         empty = fewest(self._pass_rows, len(ids)) - len(ids) if len(ids) <= most else 0
-        before = self._layers[0].length
+        before, top = self._layers[0].length, len(self._layers) - 1
+        wanted = None if keep is None else of_last(self._pass_rows, len(ids) + empty, len(ids), keep)
+        first_kept = len(ids) - (keep or len(ids))
         rows = [*zip(ids, itertools.count(before), strict=False), *[(0, 0)] * empty]
         tokens, positions = torch.tensor(rows, device=self.device).T[:, None]
         ends = [0, *itertools.accumulate(map(len, segments))]
@@ -377,13 +314,17 @@ class TransformersEngine(Engine):
             found = query.new_zeros(query.shape)
             for here, mask in parts:
                 held = self._layers[number].update(key[:, :, here], value[:, :, here])
+                if number == top and (wanted is None or here.stop <= first_kept):
+                    continue
                 # A copy, for sums may depend on where in memory numbers are.
                 asked = query[:, :, here].clone(memory_format=torch.contiguous_format)
                 found[:, :, here] = llama.attention(asked, *held, mask)
             return found
 
-        states = self._llama.states(tokens, positions, attend)[:, : len(ids)]
-        return states[0, :0] if keep is None else self._llama.logits(states[:, -keep:])[0]
+        states = self._llama.states(tokens, positions, attend, wanted=wanted)
+        if wanted is None:
+            return states[0]
+        return self._llama.logits(states[:, first_kept - wanted.start : len(ids) - wanted.start])[0]
 
     def _crop(self, length: int) -> None:
         for layer in self._layers:
