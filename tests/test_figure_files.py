@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
@@ -20,8 +21,9 @@ from matplotlib.figure import Figure as Canvas
 from figure_scores import FIGURES, SPECS, filling, spec
 from table_scores import NO_SCORES, frame, score
 from upkeep.grading.settings import as_rows
+from upkeep.helpers import Helpers
 from upkeep.report import drawing, figures
-from upkeep.report.drawn import Drawers, Drawn
+from upkeep.report.drawn import Drawn
 from upkeep.report.specs import FigureSpec
 
 
@@ -121,9 +123,9 @@ def test_panels_of_every_figure_keep_their_room_beside_what_is_written(
             assert axes.get_xscale() == ("log" if spec.log else "linear")
 
 
-def made(figure: figures.Figure, folder: Path, drawers: Drawers | None = None) -> Drawn:
+def made(figure: figures.Figure, folder: Path, helpers: Helpers | None = None) -> Drawn:
     """A figure's files in a folder."""
-    drawn = Drawn(folder, drawers)
+    drawn = Drawn(folder, helpers)
     drawing.write(figure, drawn)
     drawn.keep()
     return drawn
@@ -182,12 +184,12 @@ def test_a_figure_is_drawn_again_only_if_its_data_its_code_or_its_files_are_othe
 OURS = [figures.build(SPECS[name], frame(*filling(SPECS[name], end="_mini"))) for name in ("figure_6", "figure_7")]
 
 
-def in_a_folder(drawers: Drawers, folder: Path, meanwhile: Callable[[], object] = lambda: None) -> dict[str, bytes]:
-    """Files of some figures, by drawers who are given them all before any is wanted."""
-    drawn = Drawn(folder / "oaks", drawers)
+def in_a_folder(helpers: Helpers, folder: Path, meanwhile: Callable[[], object] = lambda: None) -> dict[str, bytes]:
+    """Files of some figures, by helpers who are given them all before any is wanted."""
+    drawn = Drawn(folder / "oaks", helpers)
     for figure in OURS:
         drawing.write(figure, drawn)
-    drawers.end()
+    helpers.end()
     meanwhile()
     drawn.keep()
     return {path.name: path.read_bytes() for path in drawn.folder.iterdir()}
@@ -195,17 +197,17 @@ def in_a_folder(drawers: Drawers, folder: Path, meanwhile: Callable[[], object] 
 
 def test_what_other_processes_draw_is_what_this_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    alone = in_a_folder(Drawers(0), tmp_path / "alone")
+    alone = in_a_folder(Helpers(0), tmp_path / "alone")
     assert len(alone) == 9
 
-    with Drawers() as drawers:
-        assert in_a_folder(drawers, tmp_path / "at_once") == alone
-    with Drawers() as drawers:
-        begun = [drawers.begin(drawing.draw, one.spec, one.panels, "a") for one in OURS]
-        process = drawers.begin(os.getpid)  # type: ignore[arg-type]
-        drawers.end()
-        for child in active_children():
-            child.join()
+    with Helpers(4) as helpers:
+        assert in_a_folder(helpers, tmp_path / "at_once") == alone
+    with Helpers(4) as helpers:
+        begun = [helpers.begin(drawing.draw, one.spec, one.panels, "a") for one in OURS]
+        process = helpers.begin(os.getpid)
+        helpers.end()
+        while not process.is_done:
+            time.sleep(0.01)
         assert process() != os.getpid()
         assert [one() for one in begun] == [drawing.draw(one.spec, one.panels, "a") for one in OURS]
 
@@ -214,24 +216,26 @@ def test_a_figure_whose_process_is_killed_is_drawn_here(tmp_path: Path, monkeypa
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
     def kill() -> None:
-        (child,) = active_children()
+        while not (children := active_children()):
+            time.sleep(0.01)
+        (child,) = children
         child.kill()
         child.join()
 
-    with Drawers() as drawers:
-        killed = in_a_folder(drawers, tmp_path / "killed", kill)
-    assert killed == in_a_folder(Drawers(0), tmp_path / "alone")
+    with Helpers(4) as helpers:
+        killed = in_a_folder(helpers, tmp_path / "killed", kill)
+    assert killed == in_a_folder(Helpers(0), tmp_path / "alone")
 
 
 def test_who_draws_ends_with_the_process_that_it_draws_for_however_that_ends() -> None:
     program = """if True:
         import os, time
-        from upkeep.report.drawn import Drawers
+        from upkeep.helpers import Helpers
         os.sched_getaffinity = lambda _: {0, 1}
-        with Drawers() as drawers:
-            drawn = drawers.begin(time.sleep, 600)
+        with Helpers(4) as helpers:
+            drawn = helpers.begin(time.sleep, 600)
             time.sleep(0 if SOON else 4)
-            print(drawers, flush=True)
+            print(helpers, flush=True)
             drawn()
     """
     for soon in ("True", "False"):  # while it starts, and while it draws
@@ -249,14 +253,14 @@ def test_where_no_process_can_be_started_all_is_drawn_here(tmp_path: Path, monke
     def none(*_: object, **__: object) -> None:
         raise OSError(38, "no semaphores")
 
-    monkeypatch.setattr("upkeep.report.drawn.ProcessPoolExecutor", none)
-    with Drawers() as drawers:
-        assert len(in_a_folder(drawers, tmp_path)) == 9
+    monkeypatch.setattr("upkeep.helpers.ProcessPoolExecutor", none)
+    with Helpers(4) as helpers:
+        assert len(in_a_folder(helpers, tmp_path)) == 9
 
 
 def test_a_figure_that_cannot_be_drawn_is_an_error_and_nothing_is_kept(tmp_path: Path) -> None:
-    with Drawers() as drawers, pytest.raises(ZeroDivisionError):
-        drawn = Drawn(tmp_path, drawers)
+    with Helpers(4) as helpers, pytest.raises(ZeroDivisionError):
+        drawn = Drawn(tmp_path, helpers)
         drawn.figure("figure_1", "made of", divmod, 1, 0)
         drawn.keep()
     assert not [*tmp_path.iterdir()]

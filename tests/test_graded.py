@@ -15,10 +15,10 @@ import scored_cells
 from scored_cells import answered, manifest_of, suite_of, timeline, write_cell, write_dataset
 from upkeep import integrity
 from upkeep.catalog import Catalog
-from upkeep.grading import graded, scores
+from upkeep.grading import graded, scorers
 from upkeep.grading.key import Key, key_in, read_key
 from upkeep.grading.score import Scored
-from upkeep.grading.scores import score_suite
+from upkeep.grading.scores import read_scores, score_suite
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
@@ -56,7 +56,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.graded: list[str] = []
         self.scored: list[str] = []
-        grade_cell, score_cell = graded.grade_cell, scores.score_cell
+        grade_cell, score_cell = graded.grade_cell, scorers.score_cell
 
         def grades(*given: Any) -> graded.Graded:
             self.graded.append(str(given[2]))
@@ -67,7 +67,7 @@ class Counted:
             return score_cell(*given)
 
         monkeypatch.setattr(graded, "grade_cell", grades)
-        monkeypatch.setattr(scores, "score_cell", scores_)
+        monkeypatch.setattr(scorers, "score_cell", scores_)
 
 
 def edit(catalog: Catalog, name: str, change: Callable[[str], str]) -> None:
@@ -139,7 +139,7 @@ def test_a_change_grades_and_scores_what_it_touches_and_nothing_else(
     again = score_suite(Catalog(done.root), "s")
     assert sorted(counted.graded) == sorted(graded_anew)
     assert sorted(counted.scored) == sorted(scored_anew)
-    assert scores.read_scores(Catalog(done.root), "s").table.equals(again.table)
+    assert read_scores(Catalog(done.root), "s").table.equals(again.table)
 
 
 def test_a_mended_reader_scores_the_cells_whose_answers_it_reads_otherwise(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +13,7 @@ from scored_cells import answered, catalog, fresh, suite_of, timeline, write_cel
 from upkeep import published
 from upkeep.catalog import Catalog
 from upkeep.errors import UpkeepError
-from upkeep.grading import score
+from upkeep.grading import score, scorers, scores
 from upkeep.grading.resampling import RESAMPLES
 from upkeep.grading.scores import read_scores, score_suite
 from upkeep.grading.settings import as_rows
@@ -152,6 +155,46 @@ def test_scores_on_resamples_are_kept_with_their_cell_and_made_anew_where_they_a
         assert np.array_equal(score_suite(both, "s").resamples(str(cells[0])), kept[str(cells[0])], equal_nan=True)
     score_suite(suite_of(catalog, cells[1]), "s")
     assert not path.exists() and path.parent.parent.joinpath("k30/tiny.npy").exists()
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("killed", [False, True], ids=["alive", "killed"])
+def test_other_processes_score_as_this_one_does(
+    catalog: Catalog, killed: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A metric that fails is told as it is here; and what a process that ends had begun is done here."""
+    cells = [Cell(name, "rag_dense", k, "tiny") for name in ("oaks_babi_mini", "oaks_novel") for k in ("k5", "k30")]
+    metrics = catalog.root / "papers" / "oaks" / "metrics.py"
+    for name, path in (("LETTERS", "oaks_novel"), ("WORDS", "oaks_babi_mini")):
+        write_dataset(catalog.results / "datasets" / path, {name: timeline("xx")}, name=path)
+    whoever = (
+        "import os, sys\ndef measure(graded, retrieved):\n    print('measured by', os.getpid(), file=sys.stderr)\n"
+    )
+    ends = "    if os.getpid() != HERE: os._exit(1)\n".replace("HERE", str(os.getpid())) if killed else ""
+    fails = "    if 'LETTERS' in graded['question_id']: raise UpkeepError('no letters')\n"
+    text = (
+        metrics.read_text()
+        .replace("def measure(", "def oaks(")
+        .replace("FAMILY =", f"{whoever}{ends}{fails}    return oaks(graded, retrieved)\nFAMILY =")
+    )
+    metrics.write_text(text)
+    catalog = suite_of(catalog, *cells)
+    for cell in cells:
+        name = "LETTERS" if cell.dataset == "oaks_novel" else "WORDS"
+        write_cell(catalog.results / "cells" / str(cell), answered(name, "xz"), cell=cell)
+    here = score_suite(catalog, "s")
+    kept = {cell: here.resamples(cell).copy() for cell in map(str, cells[:2])}
+    capfd.readouterr()
+    shutil.rmtree(catalog.results / "scores")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(scores, "MANY", 4)
+    monkeypatch.setattr(scorers, "TOGETHER", 1)
+    there = score_suite(Catalog(catalog.root), "s")
+    assert (there.table.equals(here.table), there.refused) == (True, here.refused)
+    assert here.refused == dict.fromkeys(map(str, cells[2:]), "no letters")
+    assert all(np.array_equal(there.resamples(cell), of, equal_nan=True) for cell, of in kept.items())
+    by = {line for line in capfd.readouterr().err.splitlines() if line.startswith("measured by")}
+    assert len(by) == 2, "some by this process, and some by another"
 
 
 def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:

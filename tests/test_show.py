@@ -87,11 +87,9 @@ def test_every_call_of_every_prediction_is_named_and_kept_with_its_prompt_and_it
     for prediction in every(shown, cell):
         assert len(prediction.calls) == prediction.usage.calls == 1
         key = bytes.fromhex(prediction.calls[0])
-        (engine,) = records.holding(key)
-        replies = records.replies(engine)
-        found = prompts.request(replies, key)
-        assert found is not None and engine.engine in records.own
-        messages = prompts.prompt(replies, found[0])
+        (found,) = records.holding(key)
+        assert found.engine.engine in records.own
+        messages = prompts.prompt(records.replies(found.engine), found.prompt)
         prompt = tokens.prompt([{"role": role, "parts": parts} for role, parts in messages])
         assert prompt.length == prediction.usage.prompt
         seen += prompt.length
@@ -231,10 +229,8 @@ def test_a_flipped_bit_gives_the_very_text_or_none(catalog: Catalog, seed: int) 
         records, lost = Records(catalog, cell), 0
         for key in (key for one in every(catalog, cell) for key in one.calls):
             for held in records.holding(bytes.fromhex(key)):
-                found = prompts.request(records.replies(held), bytes.fromhex(key))
-                assert found is not None
                 try:
-                    messages = prompts.prompt(records.replies(held), found[0])
+                    messages = prompts.prompt(records.replies(held.engine), held.prompt)
                 except prompts.NotReadable:
                     lost += 1
                     continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -87,12 +88,21 @@ class Calls:
             return None
         if self.records is None:
             return _of_endpoint(self._opened, self._cell.model, self._spec, bytes.fromhex(key))
-        for engine in self.records.holding(bytes.fromhex(key)):
+        for engine, prompt, asked in self.records.holding(bytes.fromhex(key)):
             own = "" if engine.engine in self.records.own else ", not the engine that answers this cell now"
             source = f"engine {engine.engine[:16]} ({engine.model}{own})"
             replies = self.records.replies(engine)
-            return _of_engine(replies, source, self._spec, bytes.fromhex(key), self._opened.lately)
+            return _of_engine(replies, source, self._spec, bytes.fromhex(key), prompt, asked, self._opened.lately)
         return None
+
+
+class Holding(NamedTuple):
+    """An engine that was asked a request."""
+
+    engine: EngineRecord
+    prompt: bytes
+    """The key of what was asked."""
+    asked: prompts.Asked
 
 
 class Records:
@@ -120,18 +130,23 @@ class Records:
         """What is kept of an engine."""
         return self._opened.replies(engine.parts, engine.model)
 
-    def holding(self, key: bytes) -> Iterator[EngineRecord]:
+    def holding(self, key: bytes) -> Iterator[Holding]:
         """The engines that were asked the request whose reply has this key."""
         for engine in self.known:
             found = prompts.request(self.replies(engine), key)
             if found is not None and prompts.reply_key(*found) == key:
-                yield engine
+                yield Holding(engine, *found)
 
 
-def _of_engine(replies: Replies, source: str, spec: ModelSpec, key: bytes, lately: prompts.Lately) -> Call | None:
-    if (found := prompts.request(replies, key)) is None:
-        return None
-    prompt, asked = found
+def _of_engine(
+    replies: Replies,
+    source: str,
+    spec: ModelSpec,
+    key: bytes,
+    prompt: bytes,
+    asked: prompts.Asked,
+    lately: prompts.Lately,
+) -> Call:
     kept, counted = replies.get(key), replies.get(prompt)
     reply = None if kept is None else _FINISHED.decode(kept)
     length = None if counted is None else _LENGTH.decode(counted)

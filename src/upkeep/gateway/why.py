@@ -16,7 +16,7 @@ from upkeep.cell import wire
 from upkeep.contract import Prediction, Record
 from upkeep.errors import UpkeepError
 from upkeep.gateway import prompts
-from upkeep.gateway.calls import Records, decoded
+from upkeep.gateway.calls import Holding, Records, decoded
 from upkeep.gateway.engines import reader_parts
 from upkeep.gateway.record import Replies, engines
 from upkeep.jobs import Cell
@@ -175,11 +175,11 @@ def _answering(record: Path, wanted: dict[str, str], model: str) -> Answering:
 def _calls(records: Records, prediction: Prediction, known: list[_Kept]) -> Iterator[NamedCall]:
     """The calls of a prediction; those that are on record are added to what is known."""
     for number, key in enumerate(map(bytes.fromhex, prediction.calls), 1):
-        engine = next(records.holding(key), None)
-        if engine is None:
+        found = next(records.holding(key), None)
+        if found is None:
             yield NamedCall(key=key.hex(), engine=None, model=None, own=False, replied=False)
             continue
-        replies = records.replies(engine)
+        engine, replies = found.engine, records.replies(found.engine)
         yield NamedCall(
             key=key.hex(),
             engine=engine.engine,
@@ -188,19 +188,18 @@ def _calls(records: Records, prediction: Prediction, known: list[_Kept]) -> Iter
             replied=replies.get(key) is not None,
         )
         name = _call(prediction.probe_id, prediction.trial, number, len(prediction.calls))
-        known += _kept(replies, name, key)
+        known += _kept(replies, name, found)
 
 
 def _call(probe_id: str, trial: int, number: int, calls: int) -> str:
     return f"{printable(probe_id)}, trial {trial}, call {number} of {calls}"
 
 
-def _kept(replies: Replies, name: str, key: bytes) -> Iterator[_Kept]:
-    if (found := prompts.request(replies, key)) is not None:
-        try:
-            yield _Kept(name, *found, prompts.prompt(replies, found[0]))
-        except prompts.NotReadable:
-            return
+def _kept(replies: Replies, name: str, found: Holding) -> Iterator[_Kept]:
+    try:
+        yield _Kept(name, found.prompt, found.asked, prompts.prompt(replies, found.prompt))
+    except prompts.NotReadable:
+        return
 
 
 def _missed(replies: Replies, job: str, known: Sequence[_Kept]) -> Missed:

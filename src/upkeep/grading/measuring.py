@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -160,7 +160,7 @@ def numbers(family: Family, graded: pl.DataFrame, retrieved: int) -> dict[tuple[
         names, apart = _parts(family, one, _together(subsets), len(subsets))
         for (subset, _), parts in zip(subsets, apart, strict=True):
             with told("a metric fails", family.where, one.value):
-                values = resampled(names, parts.drop("question_id").to_numpy().sum(axis=0, keepdims=True), one.value)
+                values = resampled(names, parts.numbers.sum(axis=0, keepdims=True), one.value)
             found |= {(subset, metric, None): float(value[0]) for metric, value in values.items()}
     for described in family.described:
         rows = _described(family, described, graded).select(*KEYS, "value").rows()
@@ -232,36 +232,33 @@ def _resampled(family: Family, wanted: Resampled, graded: pl.DataFrame, draws: D
     subsets = list(_subsets(graded, wanted.subset))
     together = _together(subsets)
     names, apart = _parts(family, wanted, together, len(subsets))
-    others = _unseen(family, wanted, together, apart)
+    others = _unseen(family, wanted, together, names, apart)
     for (subset, members), parts, (unseen, fewest) in zip(subsets, apart, others, strict=True):
         with told("a metric fails", family.where, wanted.value):
-            numbers = parts.drop("question_id").to_numpy()
-            questions = parts["question_id"].to_list()
-            of_units = draws.of(questions)
             found = estimates(
                 names,
-                numbers,
+                parts.numbers,
                 wanted.value,
-                of_units,
-                questions,
+                draws.of(parts.questions),
+                parts.questions,
                 unseen,
                 interval=wanted.interval,
                 ends=wanted.ends,
             )
         _refuse_unnamed(family, wanted.metrics, found)
-        counted = _of_itself(members, wanted.subset).join(parts, on="question_id", how="semi")
+        counted = int(_of_itself(members, wanted.subset)["question_id"].is_in(parts.questions).sum())
         for metric, one in found.items():
             spread = {"se": one.se, "low": one.low, "high": one.high}
             rows.append(
                 {"subset": subset, "metric": metric, "at": None, "value": one.value, "unit": wanted.unit, **spread}
-                | {"n": len(counted), "questions": len(parts)}
+                | {"n": counted, "questions": len(parts.questions)}
             )
-            values.append(one.resamples if len(parts) >= fewest else np.full(RESAMPLES, np.nan))
+            values.append(one.resamples if len(parts.questions) >= fewest else np.full(RESAMPLES, np.nan))
     return pl.DataFrame(rows, schema=SCORED), np.array(values).reshape(len(rows), RESAMPLES)
 
 
 def _unseen(
-    family: Family, wanted: Resampled, together: pl.DataFrame, apart: Sequence[pl.DataFrame]
+    family: Family, wanted: Resampled, together: pl.DataFrame, names: Sequence[str], apart: Sequence[_Sums]
 ) -> Iterator[tuple[Floats, int]]:
     """For each subset, what a question may add that was not asked (`resampling`), and how many it takes to say anything
     of others.
@@ -276,11 +273,12 @@ def _unseen(
             given = {f"{cell}{name}": pl.lit(value) for name, value in columns.items()}
             given[f"{cell}canonical"] = pl.col(f"{cell}canonical").fill_null("")
             otherwise = otherwise.with_columns(**{name: given[name] for name in given if name in together.columns})
-        found.append(_parts(family, wanted, otherwise, len(apart))[1])
+        others, parts = _parts(family, wanted, otherwise, len(apart))
+        found.append(parts if others == names else [one.named(others, names) for one in parts])
     for of_subset in zip(*found, strict=True):
-        kinds = [parts.head(SOME) for parts in of_subset]
-        rows = pl.concat(kinds, how="diagonal").select(kinds[0].columns[1:]).fill_null(0).to_numpy()
-        as_measured = all(kind.equals(kinds[0]) for kind in kinds)
+        asked, *otherwise_asked = (one.first(SOME) for one in of_subset)
+        rows = np.concatenate([asked.numbers, *(one.numbers for one in otherwise_asked)])
+        as_measured = all(one.is_as(asked) for one in otherwise_asked)
         yield (2 * rows, FEWEST_MEASURED) if as_measured else (rows, FEWEST)
 
 
@@ -314,20 +312,43 @@ def _together(subsets: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     return pl.concat([rows.with_columns(question_id=name) for (_, rows), name in zip(subsets, named, strict=True)])
 
 
-def _parts(
-    family: Family, wanted: Resampled, together: pl.DataFrame, count: int
-) -> tuple[list[str], list[pl.DataFrame]]:
-    """What a metric sums up in so many subsets (`_together`): the columns' names, and for each subset the sums of each
-    question, in order of their ids."""
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What a metric sums up of each question of a subset."""
+
+    questions: list[str]
+    """In order of their ids."""
+    numbers: Floats
+    """(questions, columns), a column after the other in memory."""
+
+    def first(self, count: int) -> _Sums:
+        """Of so many questions."""
+        return _Sums(self.questions[:count], self.numbers[:count])
+
+    def named(self, names: Sequence[str], wanted: Sequence[str]) -> _Sums:
+        """The same with other columns than it has; what it lacks is 0."""
+        none = np.zeros(len(self.questions))
+        columns = [self.numbers[:, names.index(name)] if name in names else none for name in wanted]
+        return _Sums(self.questions, np.stack(columns, axis=1))
+
+    def is_as(self, other: _Sums) -> bool:
+        """Whether they say the same of the same questions."""
+        return self.questions == other.questions and np.array_equal(self.numbers, other.numbers, equal_nan=True)
+
+
+def _parts(family: Family, wanted: Resampled, together: pl.DataFrame, count: int) -> tuple[list[str], list[_Sums]]:
+    """What a metric sums up in so many subsets (`_together`): the columns' names, and the sums for each subset."""
     with told("a metric fails", family.where, wanted.sums):
         given = wanted.sums(together)
     names = [name for name in getattr(given, "columns", ()) if name != "question_id"]
     schema = {"question_id": pl.String} | dict.fromkeys(names, pl.Float64)
     sums = checked(given, schema, family, wanted.sums).group_by("question_id").sum().sort("question_id")
     place, name = pl.col("question_id").str.head(PLACE), pl.col("question_id").str.slice(PLACE + 1)
-    placed = sums.with_columns(place=place.cast(pl.Int64), question_id=name)
-    found = placed.partition_by("place", as_dict=True, include_key=False)
-    return names, [found.get((number,), sums.clear()) for number in range(count)]
+    placed = sums.select(place=place.cast(pl.Int64), name=name)
+    questions, numbers = placed["name"].to_list(), sums.select(names).to_numpy().reshape(len(sums), len(names))
+    ends = np.searchsorted(placed["place"].to_numpy(), range(count + 1))
+    parts = (slice(first, end) for first, end in pairwise(ends.tolist()))
+    return names, [_Sums(questions[part], np.asfortranarray(numbers[part])) for part in parts]
 
 
 def _of_itself(graded: pl.DataFrame, subset: str | None) -> pl.DataFrame:

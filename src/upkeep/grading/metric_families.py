@@ -32,19 +32,33 @@ def family_of(catalog: Catalog, dataset: str) -> Family:
     Raises:
         UpkeepError: there are none of that name, or their code cannot be imported or has no FAMILY.
     """
-    name = catalog.dataset(dataset).metrics
-    if (shared := SHARED.get(name)) is not None:
-        return shared
-    path = catalog.root / "papers" / name / FILE
+    if (name := metrics_of(catalog, dataset)) in SHARED:
+        return SHARED[name]
+    path = Path(name)
     if not path.is_file():
         known = sorted({*SHARED, *(found.parent.name for found in (catalog.root / "papers").glob(f"*/{FILE}"))})
         raise UpkeepError(
-            f"unknown metrics {name!r}",
+            f"unknown metrics {catalog.dataset(dataset).metrics!r}",
             where=f"{catalog.family_card(catalog.family_of(dataset))}: metrics",
             expected=f"one of {', '.join(known)}",
             found=f"no {path.relative_to(catalog.root)}",
         )
     return catalog.once(read_family, path)
+
+
+def metrics_of(catalog: Catalog, dataset: str) -> str:
+    """What `family_at` knows a dataset's metrics by: the name of those that all share, or else a file."""
+    name = catalog.dataset(dataset).metrics
+    return name if name in SHARED else str(catalog.root / "papers" / name / FILE)
+
+
+def family_at(metrics: str) -> Family:
+    """The metrics that `metrics_of` tells of, wherever a process has them from.
+
+    Raises:
+        UpkeepError: as `read_family`.
+    """
+    return SHARED[metrics] if metrics in SHARED else read_family(Path(metrics))
 
 
 def code_of(catalog: Catalog, dataset: str) -> str:

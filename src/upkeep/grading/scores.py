@@ -7,7 +7,6 @@ import io
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,13 +22,18 @@ from upkeep.grading.graded import VALUE, Graded, graded
 from upkeep.grading.judged import Judged
 from upkeep.grading.judgements import judgements_of
 from upkeep.grading.key import read_key
-from upkeep.grading.metric_families import family_of
+from upkeep.grading.metric_families import family_of, metrics_of
 from upkeep.grading.metrics import Family, Second
 from upkeep.grading.resampling import Draws, Floats
-from upkeep.grading.score import SCORE_SCHEMA, Scored, score_cell
+from upkeep.grading.score import SCORE_SCHEMA
+from upkeep.grading.scorers import MOST, Given, Outcome, Scorers
+from upkeep.helpers import Helpers
 from upkeep.integrity import Damaged, Missing, Stale, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
+
+MANY = 20
+"""Cells from which on other processes are worth their start."""
 
 
 class ScoresRecord(Sealed, frozen=True, kw_only=True):
@@ -105,13 +109,16 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
     """
     basis, layout = Basis(catalog, suite), Layout(catalog.results)
     work = _Work(basis, basis.made_of(), _Kept.read(catalog, suite), dict(basis.refused))
-    for name, card in basis.datasets.items():
-        if isinstance(card, DatasetCard):
-            work.score(name, card)
+    with Helpers(MOST if work.changed >= MANY else 0) as helpers:
+        scorers = Scorers(helpers, work.scored)
+        for name, card in basis.datasets.items():
+            if isinstance(card, DatasetCard):
+                work.score(name, card, scorers)
+        scorers.finish()
     for name, reason in work.refused.items():
         print(f"refused {name}: {reason}", file=sys.stderr)
     refused = {name: reason.problem for name, reason in work.refused.items()}
-    table = pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), *work.parts])
+    table = pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), *work.parts.values()])
     table = pl.concat([table, counted.sums(table, basis.joined)])
     content = io.BytesIO()
     table.write_parquet(content)
@@ -146,7 +153,8 @@ class _Work:
     made_of: dict[str, str]
     kept: _Kept
     refused: dict[str, UpkeepError]
-    parts: list[pl.DataFrame] = field(default_factory=list)
+    parts: dict[str, pl.DataFrame] = field(default_factory=dict)
+    """In order of the datasets: the rows of each, then those of its cells."""
     lacking: dict[str, dict[str, str]] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
     resampled: dict[str, Fingerprint] = field(default_factory=dict)
@@ -157,7 +165,13 @@ class _Work:
         self._draws = functools.lru_cache(maxsize=1)(self._drawn)
         self._verdicts = functools.lru_cache(maxsize=2)(self._graded)
 
-    def score(self, name: str, card: DatasetCard) -> None:
+    @property
+    def changed(self) -> int:
+        """How many cells are to be scored, as far as that is known before their answers are read."""
+        complete = [str(cell) for cell, found in self.basis.all.items() if found.manifest is not None]
+        return sum(self.kept.rows(name, self.made_of) is None for name in complete)
+
+    def score(self, name: str, card: DatasetCard, scorers: Scorers) -> None:
         """A dataset and its cells."""
         rows = self.kept.rows(name, self.made_of)
         try:
@@ -169,15 +183,15 @@ class _Work:
         except UpkeepError as error:
             self.refused[name] = error
             return
-        self.parts.append(rows)
+        self.parts[name] = rows
         for cell, found in self.basis.all.items():
             if cell.dataset == name and found.manifest is not None:
                 try:
-                    self._score(cell, found.manifest, family)
+                    self._score(cell, found.manifest, family, scorers)
                 except UpkeepError as error:
                     self.refused[str(cell)] = error
 
-    def _score(self, cell: Cell, manifest: Manifest, family: Family) -> None:
+    def _score(self, cell: Cell, manifest: Manifest, family: Family, scorers: Scorers) -> None:
         known_as, name = self.basis.identify(cell), str(cell)
         layout = Layout(self.basis.catalog.results)
         if known_as.measures:
@@ -206,15 +220,25 @@ class _Work:
             of = judgements_of(self.basis.catalog, cell.dataset)
             by_judge = self.basis.judged[cell].items()
             said = {self.basis.called[judge]: one for judge, one in by_judge if isinstance(one, Judged)}
-            scored = score_cell(self._verdicts(cell), manifest, cell, known_as, key, family, draws, verdicts, of, said)
-            rows = scored.rows
-            self.verdicts[name] = self._verdicts(cell).sha256
-            self.resampled[name] = _write_resamples(layout.resamples(self.basis.suite, cell), scored)
+            found, path = self._verdicts(cell), layout.resamples(self.basis.suite, cell)
+            self.verdicts[name], self.parts[name] = found.sha256, pl.DataFrame(schema=SCORE_SCHEMA)
+            given = Given(found, manifest, cell, known_as, key, draws, verdicts, of, said, path)
+            scorers.score(metrics_of(self.basis.catalog, cell.dataset), given)
         else:
             self.verdicts[name], self.resampled[name] = self.kept.verdicts[name], self.kept.resampled[name]
-        self.parts.append(rows)
+            self.parts[name] = rows
         if lacking:
             self.lacking[name] = lacking
+
+    def scored(self, cell: Cell, outcome: Outcome) -> None:
+        """Take what came of a cell."""
+        name = str(cell)
+        if isinstance(outcome, UpkeepError):
+            self.refused[name] = outcome
+            del self.parts[name], self.verdicts[name]
+            self.lacking.pop(name, None)
+        else:
+            self.parts[name], self.resampled[name] = outcome
 
     def _read_alike(self, *cells: Cell) -> bool:
         """Whether the answers of these cells are read as they were when their scores were made, or to the same end."""
@@ -246,16 +270,6 @@ class _Work:
         manifest = self.basis.all[cell].manifest
         assert manifest is not None
         return graded(self.basis.catalog, cell, manifest, self._key(cell.dataset).asked_of(manifest))
-
-
-def _write_resamples(path: Path, scored: Scored) -> Fingerprint:
-    content = io.BytesIO()
-    np.save(content, scored.resamples.astype(np.float32), allow_pickle=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-        remove(path)
-    write_atomically(path, content.getbuffer())
-    return fingerprint(path)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ from upkeep.files import remove, write_atomically
 from upkeep.gateway.calls import Opened
 from upkeep.grading.agreement import agreements, work
 from upkeep.grading.scores import Scores
+from upkeep.helpers import Helpers
 from upkeep.jobs import Cell
 from upkeep.layout import Layout
 from upkeep.pages import templates
 from upkeep.report import overview, parts, ran, trivial, written
 from upkeep.report.answers import write_answers, write_documents
 from upkeep.report.beside import write_pairs
-from upkeep.report.drawn import Drawers
+from upkeep.report.drawn import DRAWERS
 from upkeep.report.edits import Edit, edited
 from upkeep.report.papers import paper_of, references
 from upkeep.report.ran import CellRow
@@ -55,11 +56,11 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
     Raises:
         UpkeepError: a cell is named that is not one of these.
     """
-    with Drawers() as drawers:
-        return _render(catalog, suite_scores, named, drawers)
+    with Helpers(DRAWERS) as helpers:
+        return _render(catalog, suite_scores, named, helpers)
 
 
-def _render(catalog: Catalog, suite_scores: Scores, named: Collection[str], drawers: Drawers) -> list[Edit]:
+def _render(catalog: Catalog, suite_scores: Scores, named: Collection[str], helpers: Helpers) -> list[Edit]:
     layout = Layout(catalog.results)
     name, scores = suite_scores.basis.suite, suite_scores.table
     suite, basis, out = catalog.suite(name), suite_scores.basis, layout.report(name)
@@ -79,10 +80,10 @@ def _render(catalog: Catalog, suite_scores: Scores, named: Collection[str], draw
         basis.wanted(suite_scores.lacking),
     )
     papers = [
-        paper_of(catalog, paper, spec, suite_scores, waiting, Printed.of(known[paper]), drawers)
+        paper_of(catalog, paper, spec, suite_scores, waiting, Printed.of(known[paper]), helpers)
         for paper, spec in specs.items()
     ]
-    drawers.end()
+    helpers.end()
     rows = ran.cell_rows(basis.cells, waiting, scores)
     beside = ran.cell_rows(basis.beside, waiting, scores)
     manifests = [row.manifest for row in rows if row.manifest]

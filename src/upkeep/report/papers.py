@@ -11,12 +11,13 @@ import polars as pl
 
 from upkeep.catalog import Catalog
 from upkeep.grading.scores import Scores
+from upkeep.helpers import Helpers
 from upkeep.layout import Layout
 from upkeep.report import drawing, figures, tables, verdicts, written
 from upkeep.report.asked import asked
 from upkeep.report.best import best_of
 from upkeep.report.card_fields import Cards
-from upkeep.report.drawn import Drawers, Drawn
+from upkeep.report.drawn import Drawn
 from upkeep.report.fields import as_judged, as_printed
 from upkeep.report.reference import read_reference
 from upkeep.report.specs import PaperSpec
@@ -73,7 +74,7 @@ def paper_of(
     suite_scores: Scores,
     waiting: pl.DataFrame,
     known: Printed,
-    drawers: Drawers,
+    helpers: Helpers,
 ) -> Paper:
     """Write a paper's tables to `results/tables/<suite>/<paper>/`, and have its figures drawn to
     `results/figures/<suite>/<paper>/`; what its page shows of it.
@@ -81,7 +82,7 @@ def paper_of(
     Args:
         waiting: `waiting.PENDING_SCHEMA`, of the suite's cells.
         known: what its published numbers are called.
-        drawers: draw the figures; they are written when `Paper.drawn` is kept.
+        helpers: draw the figures; they are written when `Paper.drawn` is kept.
     """
     layout, suite, folder = Layout(catalog.results), suite_scores.basis.suite, catalog.root / "papers" / paper
     own_tables = layout.tables(suite) / paper
@@ -95,7 +96,7 @@ def paper_of(
     files = [path for one in built for path in written.write(one, own_tables, words)]
     placed = frozenset[int]().union(*(one.placed for one in built))
     elsewhere = written.write_elsewhere(own, placed, own_tables)
-    plates, drawn, shown = [], Drawn(layout.figures(suite) / paper, drawers), as_judged(own, spec.judge)
+    plates, drawn, shown = [], Drawn(layout.figures(suite) / paper, helpers), as_judged(own, spec.judge)
     for figure_spec in spec.figures:
         published = [read_reference(folder / "reference" / f"{name}.csv") for name in figure_spec.published]
         figure = figures.build(figure_spec, shown, published)
