@@ -1,14 +1,16 @@
 """What scores and report take when one cell of many has changed: `python benchmarks/rescoring.py [--cells 5000]`.
 
 Makes a repository with so many published cells of the method `null`, each a variant of it, over a small dataset. Then,
-each in a process of its own as a user starts it: everything scored and reported from nothing; one cell published anew
-with other answers; scores and report again. Prints a Markdown table, with the processor time beside the seconds.
+each in a process of its own as a user starts it: everything scored from nothing, on one core and on all, and reported;
+one cell published anew with other answers; scores and report again. Prints a Markdown table, with the processor time
+beside the seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from upkeep.jobs import Cell
 from upkeep.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
+ALL = frozenset(os.sched_getaffinity(0))
 
 
 def publish(catalog: Catalog, like: Path, cell: Cell, answer: str | None = None) -> None:
@@ -48,12 +51,13 @@ def publish(catalog: Catalog, like: Path, cell: Cell, answer: str | None = None)
     write_sealed(folder / "manifest.json", named)
 
 
-def seconds(folder: Path, *commands: str) -> tuple[float, float]:
-    """Of some commands of the suite's, one after the other; and those of processors."""
+def seconds(folder: Path, *commands: str, cores: frozenset[int] = ALL) -> tuple[float, float]:
+    """Of some commands of the suite's, one after the other, on these cores; and those of processors."""
     begin, before = time.perf_counter(), os.times()
     for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", "upkeep", "--root", str(folder), command],
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
             capture_output=True,
             text=True,
             check=False,
@@ -83,12 +87,17 @@ def main() -> None:
         first = Layout(catalog.results).cell(cells[0])
         for cell in cells[1:]:
             publish(catalog, first, cell)
-        whole = seconds(folder, "score", "report")
+        alone = seconds(folder, "score", cores=frozenset([min(ALL)]))
+        for made in ("scores", "graded"):
+            shutil.rmtree(catalog.results / made)
+        whole = seconds(folder, "score")
+        reported = seconds(folder, "report")
         publish(catalog, first, cells[-1], answer="Unknown")
         again = seconds(folder, "score", "report")
     print("| cells | what | seconds | of processors |")
     print("| ---: | --- | ---: | ---: |")
-    for what, (wall, spent) in (("from nothing", whole), ("after one has changed", again)):
+    rows = {"scored on one core": alone, "scored": whole, "reported": reported, "both after one has changed": again}
+    for what, (wall, spent) in rows.items():
         print(f"| {count:,} | {what} | {wall:.2f} | {spent:.2f} |")
 
 

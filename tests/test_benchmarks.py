@@ -55,7 +55,7 @@ def number(text: str) -> float:
         ("validation", ["2000"], 3, (1, 2, 3)),
         ("scoring", ["--predictions", "1", "--streams", "1", "--cells", "2"], 4, (1, 3, 4, 5, 6)),
         ("dag", ["--cells", "1"], 1, (0, 1, 2)),
-        ("rescoring", ["--cells", "3"], 2, (0, 2, 3)),
+        ("rescoring", ["--cells", "3"], 4, (0, 2, 3)),
         ("report", ["--cells", "3", "--answers", "2"], 3, (2, 4, 5)),
         ("claims", ["--papers", "evowiki"], 1, (1, 2, 3, 5)),
         ("intervals", ["--studies", "20", "--questions", "30"], 13, (1, 2, 4)),

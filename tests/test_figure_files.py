@@ -230,10 +230,13 @@ def test_a_figure_whose_process_is_killed_is_drawn_here(tmp_path: Path, monkeypa
 def test_who_draws_ends_with_the_process_that_it_draws_for_however_that_ends() -> None:
     program = """if True:
         import os, time
+        from multiprocessing import active_children
         from upkeep.helpers import Helpers
         os.sched_getaffinity = lambda _: {0, 1}
         with Helpers(4) as helpers:
             drawn = helpers.begin(time.sleep, 600)
+            while not active_children():
+                pass
             time.sleep(0 if SOON else 4)
             print(helpers, flush=True)
             drawn()
@@ -253,7 +256,7 @@ def test_where_no_process_can_be_started_all_is_drawn_here(tmp_path: Path, monke
     def none(*_: object, **__: object) -> None:
         raise OSError(38, "no semaphores")
 
-    monkeypatch.setattr("upkeep.helpers.ProcessPoolExecutor", none)
+    monkeypatch.setattr("upkeep.helpers.get_context", none)
     with Helpers(4) as helpers:
         assert len(in_a_folder(helpers, tmp_path)) == 9
 

@@ -35,6 +35,23 @@ from upkeep.jobs import Cell
 __all__ = ["catalog", "fresh"]
 
 
+def test_a_metric_whose_columns_depend_on_answers_goes_by_answers() -> None:
+    """Those that none of the measured answers has are no reason to take it for one that does not go by them."""
+
+    def by_answer(graded: pl.DataFrame) -> pl.DataFrame:
+        right = {"right": pl.col("right")} if graded["right"].any() else {}
+        return graded.select("question_id", asked=1, **right)
+
+    def rate(sums: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        return {"rate": 100 * sums.get("right", 0 * sums["asked"]) / sums["asked"]}
+
+    family = Family(OAKS.measure, resampled=[Resampled(["rate"], by_answer, rate)])
+    graded = verdicts(*({"question_id": f"q{n}", "right": False} for n in range(FEWEST_MEASURED - 2)))
+    found = measured(family, graded, 0, {}, Draws("d", graded["question_id"]))
+    place = found.scores["metric"].to_list().index("rate")
+    assert found.scores["value"][place] == 0 and (found.resamples[place] == 0).all()
+
+
 # ------------------------------------------------------------------ crossed slices
 
 

@@ -17,6 +17,7 @@ from upkeep.grading import score, scorers, scores
 from upkeep.grading.resampling import RESAMPLES
 from upkeep.grading.scores import read_scores, score_suite
 from upkeep.grading.settings import as_rows
+from upkeep.helpers import Helpers
 from upkeep.jobs import Cell
 
 __all__ = ["catalog", "fresh"]
@@ -195,6 +196,33 @@ def test_other_processes_score_as_this_one_does(
     assert all(np.array_equal(there.resamples(cell), of, equal_nan=True) for cell, of in kept.items())
     by = {line for line in capfd.readouterr().err.splitlines() if line.startswith("measured by")}
     assert len(by) == 2, "some by this process, and some by another"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_other_processes_are_had_where_many_cells_are_to_be_scored(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is the metrics or the answer key that has changed."""
+    had: list[int] = []
+    monkeypatch.setattr(scores, "Helpers", lambda most: had.append(most) or Helpers(0))
+    monkeypatch.setattr(scores, "MANY", 2)
+    cells = [Cell("oaks_babi_mini", "rag_dense", variant, "tiny") for variant in ("k5", "k30")]
+    catalog = suite_of(catalog, *cells)
+    dataset = catalog.results / "datasets" / "oaks_babi_mini"
+    write_dataset(dataset, {"q": timeline("xx")})
+    for cell in cells:
+        write_cell(catalog.results / "cells" / str(cell), answered("q", "xz"), cell=cell)
+    metrics = catalog.root / "papers" / "oaks" / "metrics.py"
+    for change in (
+        lambda: None,
+        lambda: None,
+        lambda: metrics.write_text(f"{metrics.read_text()}# other\n"),
+        lambda: write_cell(catalog.results / "cells" / str(cells[0]), answered("q", "xx"), cell=cells[0]),
+        lambda: write_dataset(dataset, {"q": timeline("zz")}),
+    ):
+        change()
+        score_suite(Catalog(catalog.root), "s")
+    assert had == [scorers.MOST, 0, scorers.MOST, 0, scorers.MOST]
 
 
 def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _NotDone(Exception):
+    """A helper was given something and has not done it."""
 
 
 class Begun(Generic[T]):
@@ -23,7 +31,7 @@ class Begun(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether a helper has done it."""
+        """Whether a helper is done with it."""
         return self._there is not None and self._there.done()
 
     def __call__(self) -> T:
@@ -31,12 +39,16 @@ class Begun(Generic[T]):
             return self._here()
         try:
             return self._there.result()
-        except BrokenExecutor:
+        except _NotDone:
             return self._here()
 
 
 class Helpers:
-    """What none of them has begun when it is wanted is done here. Use as a context manager.
+    """What none of them has begun when it is wanted is done here, and so is what fails there or was begun by one that
+    is killed. Use as a context manager.
+
+    Each is a process with a thread here that waits for it. (Of Python's own pool of processes one that is killed may
+    leave the others' work waiting for ever.)
 
     Args:
         most: so many at most, each of which takes about a second to start; never more than one for each core but one.
@@ -44,9 +56,8 @@ class Helpers:
 
     def __init__(self, most: int) -> None:
         self.most = min(most, len(os.sched_getaffinity(0)) - 1)
-        self._pool: ProcessPoolExecutor | None = None
-        self._waiting: ThreadPoolExecutor | None = None
-        """A thread for each process: what waits may be given up here, which a pool of processes would not survive."""
+        self._wanted: _Wanted = SimpleQueue()
+        self._helpers: list[_Helper] = []
 
     def begin(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> Begun[T]:
         """Have something done.
@@ -55,39 +66,103 @@ class Helpers:
             work: a function of a module, which another process can find.
         """
         here = partial(work, *given, **named)
+        if len(self._helpers) < self.most:
+            helper = _Helper(self._wanted)
+            try:
+                helper.start()
+            except RuntimeError:  # there is no room for threads
+                self.most = len(self._helpers)
+            else:
+                self._helpers.append(helper)
         if not self.most:
             return Begun(here)
-        if self._pool is None or self._waiting is None:
-            try:  # started afresh, not forked: this process has threads
-                self._pool = ProcessPoolExecutor(self.most, get_context("spawn"), _end_with_parent)
-            except OSError:  # there is no room for processes
-                self.most = 0
-                return Begun(here)
-            self._waiting = ThreadPoolExecutor(self.most, "helper")
-        return Begun(here, self._waiting.submit(_there, self._pool, here))
+        there: Future[T] = Future()
+        self._wanted.put((pickle.dumps(here), there))
+        return Begun(here, there)
 
     def end(self) -> None:
         """Have the processes end when they have done what they were given."""
-        if self._pool is not None and self._waiting is not None:
-            self._waiting.submit(self._pool.shutdown, wait=False)
-            self._waiting.shutdown(wait=False)
+        for _ in self._helpers:
+            self._wanted.put(None)
         self.most = 0
 
     def __enter__(self) -> Helpers:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None and self._waiting is not None:
-            self._waiting.shutdown(wait=False, cancel_futures=True)
-            self._pool.shutdown(wait=False)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        while True:  # nobody wants it any more
+            try:
+                self._wanted.get_nowait()
+            except Empty:
+                break
+        self.end()
+        if kind is not None:
+            for helper in self._helpers:
+                helper.kill()
 
 
-def _there(pool: ProcessPoolExecutor, work: Callable[[], T]) -> T:
-    try:
-        begun = pool.submit(work)
-    except (OSError, RuntimeError) as error:  # no room for a process, one was killed, or they have ended
-        raise BrokenExecutor from error
-    return begun.result()
+_Wanted = SimpleQueue[tuple[bytes, Future[Any]] | None]
+"""What is to be done, as bytes, with what waits for it; None ends a helper."""
+
+
+class _Helper(Thread):
+    def __init__(self, wanted: _Wanted) -> None:
+        super().__init__(daemon=True)
+        self._wanted, self._process = wanted, None
+
+    _process: SpawnProcess | None
+
+    def run(self) -> None:
+        # Whoever interrupts this process does not mean the other, which ends with it. It inherits that.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        channel: Connection | None = None
+        while (wanted := self._wanted.get()) is not None:
+            work, there = wanted
+            if not there.set_running_or_notify_cancel():
+                continue
+            try:
+                if channel is None:
+                    channel = self._begin()
+                channel.send_bytes(work)
+                told = channel.recv_bytes()
+            except (OSError, EOFError):  # there is no room for a process, or it was killed
+                there.set_exception(_NotDone())
+                break
+            if told:
+                there.set_result(pickle.loads(told))
+            else:
+                there.set_exception(_NotDone())
+        if channel is not None:
+            channel.close()
+
+    def _begin(self) -> Connection:
+        context = get_context("spawn")  # started afresh, not forked: this process has threads
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_help, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        return ours
+
+    def kill(self) -> None:
+        """End its process whatever it does."""
+        if self._process is not None and self._process.pid is not None:
+            self._process.kill()
+
+
+def _help(channel: Connection) -> None:
+    """Do what comes, until nothing can come any more. What fails, or cannot be told, is done again where it is wanted,
+    and fails there."""
+    _end_with_parent()
+    while True:
+        try:
+            work = channel.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            told = pickle.dumps(pickle.loads(work)())
+        except BaseException:
+            told = b""
+        channel.send_bytes(told)
 
 
 def _end_with_parent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ def judge(arguments: argparse.Namespace) -> int:
 
 def score(arguments: argparse.Namespace) -> int:
     """`./upkeep score`; 1 where cells are there and none of them counts."""
+    # Before numpy is there: of its many small products several threads would mostly wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from upkeep.grading.scores import score_suite
 
     catalog = catalog_of(arguments)

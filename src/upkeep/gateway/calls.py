@@ -88,11 +88,12 @@ class Calls:
             return None
         if self.records is None:
             return _of_endpoint(self._opened, self._cell.model, self._spec, bytes.fromhex(key))
-        for engine, prompt, asked in self.records.holding(bytes.fromhex(key)):
+        for found in self.records.holding(bytes.fromhex(key)):
+            engine = found.engine
             own = "" if engine.engine in self.records.own else ", not the engine that answers this cell now"
             source = f"engine {engine.engine[:16]} ({engine.model}{own})"
             replies = self.records.replies(engine)
-            return _of_engine(replies, source, self._spec, bytes.fromhex(key), prompt, asked, self._opened.lately)
+            return _of_engine(replies, source, self._spec, bytes.fromhex(key), found, self._opened.lately)
         return None
 
 
@@ -139,15 +140,10 @@ class Records:
 
 
 def _of_engine(
-    replies: Replies,
-    source: str,
-    spec: ModelSpec,
-    key: bytes,
-    prompt: bytes,
-    asked: prompts.Asked,
-    lately: prompts.Lately,
+    replies: Replies, source: str, spec: ModelSpec, key: bytes, found: Holding, lately: prompts.Lately
 ) -> Call:
-    kept, counted = replies.get(key), replies.get(prompt)
+    asked = found.asked
+    kept, counted = replies.get(key), replies.get(found.prompt)
     reply = None if kept is None else _FINISHED.decode(kept)
     length = None if counted is None else _LENGTH.decode(counted)
     tokens = length.length if isinstance(length, wire.Scorable) else length
@@ -169,7 +165,7 @@ def _of_engine(
             else:
                 told = msgspec.msgpack.decode(text, type=str)
                 answer, reasoning = split_reasoning(told, spec.thinking_tags, thinks=spec.thinking == "on")
-    messages, problem = _messages(replies, prompt, lately)
+    messages, problem = _messages(replies, found.prompt, lately)
     return Call(source, decoding, seed, messages, problem, tokens, completion, answer, reasoning, ended)
 
 

@@ -266,7 +266,7 @@ def _unseen(
     It is one of those that were asked, SOME of them at most, and answered rightly, as before, or otherwise, in either
     cell. Where none of that is another sum, the metric goes by what was measured: the questions themselves, twice.
     """
-    found = [apart]
+    found, alike = [apart], True
     for answered in product(ANSWERED, repeat=1 if wanted.second is None else 2):
         otherwise = together
         for cell, columns in zip(CELLS, answered, strict=False):
@@ -274,11 +274,12 @@ def _unseen(
             given[f"{cell}canonical"] = pl.col(f"{cell}canonical").fill_null("")
             otherwise = otherwise.with_columns(**{name: given[name] for name in given if name in together.columns})
         others, parts = _parts(family, wanted, otherwise, len(apart))
-        found.append(parts if others == names else [one.named(others, names) for one in parts])
+        alike &= others == names
+        found.append([one.named(others, names) for one in parts])
     for of_subset in zip(*found, strict=True):
         asked, *otherwise_asked = (one.first(SOME) for one in of_subset)
         rows = np.concatenate([asked.numbers, *(one.numbers for one in otherwise_asked)])
-        as_measured = all(one.is_as(asked) for one in otherwise_asked)
+        as_measured = alike and all(one.is_as(asked) for one in otherwise_asked)
         yield (2 * rows, FEWEST_MEASURED) if as_measured else (rows, FEWEST)
 
 
@@ -326,10 +327,14 @@ class _Sums:
         return _Sums(self.questions[:count], self.numbers[:count])
 
     def named(self, names: Sequence[str], wanted: Sequence[str]) -> _Sums:
-        """The same with other columns than it has; what it lacks is 0."""
-        none = np.zeros(len(self.questions))
-        columns = [self.numbers[:, names.index(name)] if name in names else none for name in wanted]
-        return _Sums(self.questions, np.stack(columns, axis=1))
+        """The same with these columns; what it lacks is 0."""
+        if names == wanted:
+            return self
+        found = np.zeros((len(self.questions), len(wanted)))
+        for place, name in enumerate(wanted):
+            if name in names:
+                found[:, place] = self.numbers[:, names.index(name)]
+        return _Sums(self.questions, found)
 
     def is_as(self, other: _Sums) -> bool:
         """Whether they say the same of the same questions."""
@@ -348,7 +353,7 @@ def _parts(family: Family, wanted: Resampled, together: pl.DataFrame, count: int
     questions, numbers = placed["name"].to_list(), sums.select(names).to_numpy().reshape(len(sums), len(names))
     ends = np.searchsorted(placed["place"].to_numpy(), range(count + 1))
     parts = (slice(first, end) for first, end in pairwise(ends.tolist()))
-    return names, [_Sums(questions[part], np.asfortranarray(numbers[part])) for part in parts]
+    return names, [_Sums(questions[part], np.array(numbers[part], order="F")) for part in parts]
 
 
 def _of_itself(graded: pl.DataFrame, subset: str | None) -> pl.DataFrame:

@@ -25,10 +25,10 @@ from upkeep.helpers import Begun, Helpers
 from upkeep.integrity import fingerprint
 from upkeep.jobs import Cell
 
-MOST = 15
+MOST = 4
 """Processes beside this one, at most."""
-TOGETHER = 4
-"""Cells that a process is given at a time."""
+TOGETHER, PREDICTIONS = 4, 50_000
+"""Cells that a process is given at a time, at most; and fewer as soon as they have so many predictions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,12 @@ class Scorers:
         Args:
             metrics: of its dataset (`metric_families.family_at`).
         """
-        if metrics != self._metrics or len(self._given) == TOGETHER:
+        if metrics != self._metrics:
             self._send()
         self._metrics = metrics
         self._given.append(given)
+        if len(self._given) == TOGETHER or sum(len(one.found.rows) for one in self._given) >= PREDICTIONS:
+            self._send()
 
     def finish(self) -> None:
         """Wait until all are."""

@@ -115,9 +115,11 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
             if isinstance(card, DatasetCard):
                 work.score(name, card, scorers)
         scorers.finish()
-    for name, reason in work.refused.items():
+    order = {name: place for place, name in enumerate([*basis.datasets, *map(str, basis.all)])}
+    reasons = dict(sorted(work.refused.items(), key=lambda one: order.get(one[0], -1)))
+    for name, reason in reasons.items():
         print(f"refused {name}: {reason}", file=sys.stderr)
-    refused = {name: reason.problem for name, reason in work.refused.items()}
+    refused = {name: reason.problem for name, reason in reasons.items()}
     table = pl.concat([pl.DataFrame(schema=SCORE_SCHEMA), *work.parts.values()])
     table = pl.concat([table, counted.sums(table, basis.joined)])
     content = io.BytesIO()
@@ -131,8 +133,8 @@ def score_suite(catalog: Catalog, suite: str) -> Scores:
         made_of=work.made_of,
         refused=refused,
         lacking=work.lacking,
-        verdicts=work.verdicts,
-        resamples=work.resampled,
+        verdicts={name: work.verdicts[name] for name in work.parts if name in work.verdicts},
+        resamples={name: work.resampled[name] for name in work.parts if name in work.resampled},
         files=files,
     )
     write_sealed(layout.scores_record(suite), record)
@@ -168,8 +170,8 @@ class _Work:
     @property
     def changed(self) -> int:
         """How many cells are to be scored, as far as that is known before their answers are read."""
-        complete = [str(cell) for cell, found in self.basis.all.items() if found.manifest is not None]
-        return sum(self.kept.rows(name, self.made_of) is None for name in complete)
+        complete = [cell for cell, found in self.basis.all.items() if found.manifest is not None]
+        return sum(self.kept.rows(str(cell), self.made_of, cell.dataset) is None for cell in complete)
 
     def score(self, name: str, card: DatasetCard, scorers: Scorers) -> None:
         """A dataset and its cells."""
