@@ -33,7 +33,15 @@ def unlike_here(of: int, how: str) -> object:
         raise KeyError(how)
     if how == "exits":
         sys.exit(3)
-    return lambda: None
+    return Unreadable() if how == "cannot be read here" else lambda: None
+
+
+class Unreadable(Exception):
+    def __reduce__(self) -> tuple[object, ...]:
+        return Unreadable, ("one too many",)
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 def ends(of: int, text: bytes) -> int:
@@ -57,7 +65,7 @@ def test_more_than_a_pipe_holds_is_done_by_others_and_some_of_it_here() -> None:
     assert found[0][1] != os.getpid()
 
 
-@pytest.mark.parametrize("how", ["raises", "exits", "cannot be told"])
+@pytest.mark.parametrize("how", ["raises", "exits", "cannot be told", "cannot be read here"])
 def test_what_fails_there_is_done_here_and_who_failed_does_more(how: str) -> None:
     with Helpers(1) as helpers:
         for _ in range(2):
@@ -68,6 +76,11 @@ def test_what_fails_there_is_done_here_and_who_failed_does_more(how: str) -> Non
             failing()
         wait_for(more := helpers.begin(sized, b"some"))
         assert more()[1] != os.getpid()
+
+
+def test_what_cannot_be_given_to_another_process_is_done_here() -> None:
+    with Helpers(1) as helpers:
+        assert helpers.begin(lambda: os.getpid())() == os.getpid()
 
 
 def test_whoever_is_killed_leaves_no_work_undone_however_large_it_is() -> None:

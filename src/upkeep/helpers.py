@@ -66,6 +66,12 @@ class Helpers:
             work: a function of a module, which another process can find.
         """
         here = partial(work, *given, **named)
+        if not self.most:
+            return Begun(here)
+        try:
+            packed = pickle.dumps(here)
+        except Exception:
+            return Begun(here)
         if len(self._helpers) < self.most:
             helper = _Helper(self._wanted)
             try:
@@ -74,10 +80,10 @@ class Helpers:
                 self.most = len(self._helpers)
             else:
                 self._helpers.append(helper)
-        if not self.most:
+        if not self._helpers:
             return Begun(here)
         there: Future[T] = Future()
-        self._wanted.put((pickle.dumps(here), there))
+        self._wanted.put((packed, there))
         return Begun(here, there)
 
     def end(self) -> None:
@@ -128,9 +134,9 @@ class _Helper(Thread):
             except (OSError, EOFError):  # there is no room for a process, or it was killed
                 there.set_exception(_NotDone())
                 break
-            if told:
+            try:
                 there.set_result(pickle.loads(told))
-            else:
+            except Exception:
                 there.set_exception(_NotDone())
         if channel is not None:
             channel.close()
