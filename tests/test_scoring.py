@@ -17,7 +17,7 @@ from upkeep.grading import score, scorers, scores
 from upkeep.grading.resampling import RESAMPLES
 from upkeep.grading.scores import read_scores, score_suite
 from upkeep.grading.settings import as_rows
-from upkeep.helpers import Helpers
+from upkeep.helpers import MOST, Helpers
 from upkeep.jobs import Cell
 
 __all__ = ["catalog", "fresh"]
@@ -222,7 +222,7 @@ def test_other_processes_are_had_where_many_cells_are_to_be_scored(
     ):
         change()
         score_suite(Catalog(catalog.root), "s")
-    assert had == [scorers.MOST, 0, scorers.MOST, 0, scorers.MOST]
+    assert had == [MOST, 0, MOST, 0, MOST]
 
 
 def test_scoring_nothing_gives_an_empty_table(catalog: Catalog) -> None:

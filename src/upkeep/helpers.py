@@ -15,6 +15,8 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, ParamSpec, TypeVar
 
+MOST = 4
+"""Helpers at most, each of which takes about a second to start."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -51,10 +53,10 @@ class Helpers:
     leave the others' work waiting for ever.)
 
     Args:
-        most: so many at most, each of which takes about a second to start; never more than one for each core but one.
+        most: so many at most; never more than one for each core but one.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = MOST) -> None:
         self.most = min(most, len(os.sched_getaffinity(0)) - 1)
         self._wanted: _Wanted = SimpleQueue()
         self._helpers: list[_Helper] = []

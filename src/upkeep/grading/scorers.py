@@ -25,8 +25,6 @@ from upkeep.helpers import Begun, Helpers
 from upkeep.integrity import fingerprint
 from upkeep.jobs import Cell
 
-MOST = 4
-"""Processes beside this one, at most."""
 TOGETHER, PREDICTIONS = 4, 50_000
 """Cells that a process is given at a time, at most; and fewer as soon as they have so many predictions."""
 

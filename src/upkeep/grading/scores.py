@@ -26,8 +26,8 @@ from upkeep.grading.metric_families import family_of, metrics_of
 from upkeep.grading.metrics import Family, Second
 from upkeep.grading.resampling import Draws, Floats
 from upkeep.grading.score import SCORE_SCHEMA
-from upkeep.grading.scorers import MOST, Given, Outcome, Scorers
-from upkeep.helpers import Helpers
+from upkeep.grading.scorers import Given, Outcome, Scorers
+from upkeep.helpers import MOST, Helpers
 from upkeep.integrity import Damaged, Missing, Stale, fingerprint, read_sealed, verify_files, write_sealed
 from upkeep.jobs import Cell
 from upkeep.layout import Layout

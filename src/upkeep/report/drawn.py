@@ -15,8 +15,6 @@ from upkeep.files import digest, hash_file, write_atomically
 from upkeep.helpers import Begun, Helpers
 from upkeep.integrity import Damaged, Missing, fingerprint, read_sealed, verify_files, write_sealed
 
-DRAWERS = 4
-"""Processes that draw at most."""
 Draw = Callable[..., tuple[str, bytes]]
 """Gives a figure as (SVG text, PNG bytes)."""
 

@@ -27,7 +27,6 @@ from upkeep.pages import templates
 from upkeep.report import overview, parts, ran, trivial, written
 from upkeep.report.answers import write_answers, write_documents
 from upkeep.report.beside import write_pairs
-from upkeep.report.drawn import DRAWERS
 from upkeep.report.edits import Edit, edited
 from upkeep.report.papers import paper_of, references
 from upkeep.report.ran import CellRow
@@ -56,7 +55,7 @@ def render(catalog: Catalog, suite_scores: Scores, named: Collection[str] = ()) 
     Raises:
         UpkeepError: a cell is named that is not one of these.
     """
-    with Helpers(DRAWERS) as helpers:
+    with Helpers() as helpers:
         return _render(catalog, suite_scores, named, helpers)
 
 
