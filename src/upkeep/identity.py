@@ -50,9 +50,9 @@ ENGINE_CODE = (
     "serving/segments.py",
     "serving/serve.py",
     "serving/transformers_engine.py",
+    "serving/vllm_attention.py",
     "serving/vllm_engine.py",
     "serving/vllm_prefixes.py",
-    "serving/vllm_small_blocks.py",
 )
 """What lies between a request and a language model's reply, and what an engine of a method's own may use of it."""
 ADAPTER_CODE = ("cell/adapters.py",)

@@ -4,7 +4,8 @@ vLLM schedules and batches; it is given the requests in the order of the probes 
 coroutine that can go on does so. With its background process and asynchronous scheduling off, the batches and hence
 greedy output are the same from run to run. A batch's composition can change sums in the last bit, so an interrupted
 cell's answers are equal to an undisturbed one's as far as the kernels are batch-invariant (`batch_invariant` on GPUs;
-on CPUs attention is kept from splitting a sequence by load).
+on CPUs attention is kept from splitting a sequence by load, but what many requests of a step have in common is attended
+to together).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from upkeep.cell.lockstep import Engine, Generate, Generated, Outcome, Request
 from upkeep.cell.tokens import ChatTokens
 from upkeep.cell.wire import NO_OPTIONS, Options
 from upkeep.contract import EngineSettings, ModelSpec, Sampling
-from upkeep.serving.vllm_prefixes import Prefixes
+from upkeep.serving.vllm_prefixes import Prefixes, search_of
 
 BLOCK = 16
 """Tokens in a block of the key-value cache. Prefixes are shared in whole blocks, so small ones share most."""
@@ -89,9 +90,9 @@ class VllmEngine(Engine):
             else {"gpu_memory_utilization": options.get("gpu_memory_utilization", 0.9)}
         )
         if on_cpu:
-            from upkeep.serving import vllm_small_blocks
+            from upkeep.serving import vllm_attention
 
-            register_backend(AttentionBackendEnum.CPU_ATTN, f"{vllm_small_blocks.__name__}.SmallBlocks")
+            register_backend(AttentionBackendEnum.CPU_ATTN, f"{vllm_attention.__name__}.Backend")
         if spec.rope_scaling:
             device["hf_overrides"] = {"rope_parameters": _rope(path, spec.rope_scaling)}
         self._adapter: dict[str, Any] = {}
@@ -135,6 +136,7 @@ class VllmEngine(Engine):
         if core.request_block_hasher is not None:
             self._prefixes = Prefixes(core.scheduler.hash_block_size, core.request_block_hasher)
             core.request_block_hasher = self._prefixes.hashes
+            _search_quickly(core.scheduler.kv_cache_manager)
         self._queue: deque[Request] = deque()
         self._running: dict[str, Request] = {}
         self._serial = 0
@@ -255,6 +257,19 @@ class VllmEngine(Engine):
             )
             for token, found in zip(answer.token_ids, answer.logprobs, strict=True)
         ]
+
+
+def _search_quickly(manager: Any) -> None:
+    """Have vLLM look up a prompt's blocks without ado, where it keeps them plainly."""
+    from vllm.v1.core.kv_cache_coordinator import UnitaryKVCacheCoordinator
+    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+
+    coordinator = manager.coordinator
+    plain = type(coordinator) is UnitaryKVCacheCoordinator and not coordinator.eagle_group_ids
+    if plain and type(coordinator.single_type_managers[0]) is FullAttentionManager:
+        coordinator.find_longest_cache_hit = search_of(coordinator)
+    # How much a prompt has put into the cache, which goes into statistics that nobody reads.
+    manager.estimate_cached_tokens = lambda request: 0
 
 
 def _rope(path: str, scaling: dict[str, Any]) -> dict[str, Any]:
