@@ -149,7 +149,9 @@ def test_on_another_kind_of_processor_or_an_unknown_one_a_model_may_say_else_wit
     assert fails(here, here, 0.0, 100.0) == fails(here, here, None, None) == (True, True)
 
 
-def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(root: Path) -> None:
+def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     was, scores, answers = release.read(Catalog(root), "mini")
     answer(root, TRAINED, lambda probe, trial: probe.startswith("a") or probe[1] == "0")
     (own,) = (
@@ -159,13 +161,18 @@ def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(
     )
     low, value = own["low"], own["value"]
     name = comparing._name(own | {"whole": True})
+    only_this = pl.all_horizontal(pl.col(one).eq_missing(pl.lit(own[one])) for one in release.KEY)
 
-    def fails(most: float, *, elsewhere: bool = True) -> bool:
-        """Whether it does, with a recorded interval up to `most`."""
+    def fails(most: float, *, elsewhere: bool = True, alone: bool = False) -> bool:
+        """Whether it does, with a recorded interval up to `most`: of every number, or of this one alone."""
         there = replace(was.cells[TRAINED], packages="a" * 16, processor=Processor(machine="another", features=[]))
         there = replace(there, decided=there.decided | ({"weights": "0" * 16} if elsewhere else {}))
         told = zip(release.NUMBERS, (0.0, 0.0, most), strict=True)
-        numbers = scores.with_columns(pl.lit(one, pl.Float64).alias(name) for name, one in told)
+        which = only_this if alone else pl.lit(value=True)
+        now = release.numbers_of(scores_now(Catalog(root), "mini"))
+        numbers = (now if alone else scores).with_columns(
+            pl.when(which).then(pl.lit(one, pl.Float64)).otherwise(pl.col(name)).alias(name) for name, one in told
+        )
         with mock.patch.object(comparing, "recorded", lambda manifest, marks: replace(
             release.recorded(manifest, marks), packages="a" * 16
         )):  # fmt: skip
@@ -177,6 +184,10 @@ def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(
     assert low < value - 1, "its interval is more than a point"
     assert not fails(low) and not fails(value), "they touch"
     assert fails(low - 0.1)
+    assert fails(low - 0.1, alone=True), "one of a few numbers"
+    monkeypatch.setattr(comparing, "ONE_IN", 1)
+    assert not fails(low - 0.1, alone=True) and fails(low - 0.1, alone=True, elsewhere=False)
+    assert fails(0.0, alone=True) is (low > own["high"] - low), "by more than the wider interval"
     assert fails(low, elsewhere=False) and not fails(value, elsewhere=False), "its own interval counts for nothing"
 
 
