@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -149,9 +150,7 @@ def test_on_another_kind_of_processor_or_an_unknown_one_a_model_may_say_else_wit
     assert fails(here, here, 0.0, 100.0) == fails(here, here, None, None) == (True, True)
 
 
-def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(root: Path) -> None:
     was, scores, answers = release.read(Catalog(root), "mini")
     answer(root, TRAINED, lambda probe, trial: probe.startswith("a") or probe[1] == "0")
     (own,) = (
@@ -161,18 +160,13 @@ def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(
     )
     low, value = own["low"], own["value"]
     name = comparing._name(own | {"whole": True})
-    only_this = pl.all_horizontal(pl.col(one).eq_missing(pl.lit(own[one])) for one in release.KEY)
 
-    def fails(most: float, *, elsewhere: bool = True, alone: bool = False) -> bool:
-        """Whether it does, with a recorded interval up to `most`: of every number, or of this one alone."""
+    def fails(most: float, *, elsewhere: bool = True) -> bool:
+        """Whether it does, with a recorded interval up to `most`."""
         there = replace(was.cells[TRAINED], packages="a" * 16, processor=Processor(machine="another", features=[]))
         there = replace(there, decided=there.decided | ({"weights": "0" * 16} if elsewhere else {}))
         told = zip(release.NUMBERS, (0.0, 0.0, most), strict=True)
-        which = only_this if alone else pl.lit(value=True)
-        now = release.numbers_of(scores_now(Catalog(root), "mini"))
-        numbers = (now if alone else scores).with_columns(
-            pl.when(which).then(pl.lit(one, pl.Float64)).otherwise(pl.col(name)).alias(name) for name, one in told
-        )
+        numbers = scores.with_columns(pl.lit(one, pl.Float64).alias(name) for name, one in told)
         with mock.patch.object(comparing, "recorded", lambda manifest, marks: replace(
             release.recorded(manifest, marks), packages="a" * 16
         )):  # fmt: skip
@@ -184,11 +178,34 @@ def test_a_model_that_was_trained_elsewhere_has_numbers_whose_intervals_overlap(
     assert low < value - 1, "its interval is more than a point"
     assert not fails(low) and not fails(value), "they touch"
     assert fails(low - 0.1)
-    assert fails(low - 0.1, alone=True), "one of a few numbers"
-    monkeypatch.setattr(comparing, "ONE_IN", 1)
-    assert not fails(low - 0.1, alone=True) and fails(low - 0.1, alone=True, elsewhere=False)
-    assert fails(0.0, alone=True) is (low > own["high"] - low), "by more than the wider interval"
     assert fails(low, elsewhere=False) and not fails(value, elsewhere=False), "its own interval counts for nothing"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "apart", "by", "metric", "may"),
+    [
+        (20, 1, 5.0, "accuracy_in_tenth", True),
+        (19, 1, 5.0, "accuracy_in_tenth", False),
+        (39, 2, 5.0, "accuracy_in_tenth", False),
+        (40, 2, 5.0, "accuracy_in_tenth", True),
+        (40, 1, 5.1, "accuracy_in_tenth", False),
+        (40, 1, 0.1, "accuracy", False),
+        (40, 0, 0.0, "accuracy", True),
+    ],
+)
+def test_few_numbers_of_a_model_trained_elsewhere_may_lie_apart_and_by_little(
+    numbers: int, apart: int, by: float, metric: str, may: bool
+) -> None:
+    """Of intervals of ten points, or less."""
+    plain = {"cell": "a", "metric": "other", "subset": "all", "whole": True}
+    rows = [
+        plain | {"low": 0.0, "high": 10.0, "low_now": 10.0, "high_now": 15.0},
+        *[plain | {"metric": metric, "low": 0.0, "high": 8.0, "low_now": 8.0 + by, "high_now": 18.0 + by}] * apart,
+    ]
+    rows += rows[:1] * (numbers - len(rows))
+    unknown = [plain | dict.fromkeys(("low", "high", "low_now", "high_now"), value) for value in (None, math.nan)]
+    both = pl.DataFrame([*rows, *unknown, *({**row, "cell": "b"} for row in rows)])
+    assert comparing._may_be_apart(both, {"a"}) == ({"a"} if may else set())
 
 
 def test_what_ran_on_gpus_or_another_cpu_or_behind_an_endpoint_is_not_known_to_be_of_one_kind(root: Path) -> None:

@@ -89,9 +89,9 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl, CPUAtte
 from upkeep.serving import vllm_attention
 from upkeep.serving.vllm_attention import Attention, Metadata, shared_of
 
-BLOCKS = 400
+BLOCKS = 900
 layer = SimpleNamespace(isa="vec16", _k_scale_float=1.0, _v_scale_float=1.0)
-vllm_attention.FEWEST_TOKENS = 48
+vllm_attention.FEWEST_TOKENS, vllm_attention.MOST_OWN = 48, 100
 
 
 def compare(heads, kv_heads, size, dtype, block, requests):
@@ -100,10 +100,11 @@ def compare(heads, kv_heads, size, dtype, block, requests):
     blocks, used = torch.randperm(BLOCKS, dtype=torch.int32), 0
     table = torch.zeros((len(requests), 60), dtype=torch.int32)
     for row, (begins, shared, rest, _) in enumerate(requests):
-        same = next(other for other in range(len(requests)) if requests[other][0] == begins)
+        same = next(other for other in range(len(requests)) if requests[other][0] == begins[0])
         whole, common = -(-(shared + rest) // block), min(shared, requests[same][1]) // block
         table[row, :whole] = blocks[used : used + whole]
-        table[row, :common] = table[same, :common]
+        first = len(begins) - 1  # a block of its own, if it has the others' words there
+        table[row, first:common] = table[same, first:common]
         used += whole
     lengths = torch.tensor([shared + rest for _, shared, rest, _ in requests], dtype=torch.int32)
     asked = torch.tensor([n for *_, n in requests], dtype=torch.int32)
@@ -141,6 +142,7 @@ def compare(heads, kv_heads, size, dtype, block, requests):
 REQUESTS = [
     ("a", 160, 5, 5), ("a", 160, 17, 1), ("b", 96, 3, 3), ("a", 160, 40, 31), ("c", 48, 9, 2), ("a", 160, 16, 1),
     ("a", 64, 7, 2), ("a", 160, 1, 1), ("b", 96, 40, 1), ("a", 160, 330, 300), ("b", 96, 3, 3), ("b", 96, 17, 1),
+    ("b'", 96, 9, 2), *[("d", 480, 20, 4)] * 4, *[("d", 96, 20, 1)] * 4, ("d", 144, 400, 1),
 ]
 for vllm_attention.AT_ONCE in (4096, 16):
     for dtype, most in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
@@ -148,7 +150,7 @@ for vllm_attention.AT_ONCE in (4096, 16):
             for block in (16, 48):
                 apart, *told = compare(heads, kv_heads, size, dtype, block, REQUESTS)
                 assert apart < most, (dtype, heads, block, apart)
-                assert told == [[4, 5], 3], (dtype, heads, block, told)
+                assert told == [[4, 4, 4, 5], 5], (dtype, heads, block, told)
 """
 
 

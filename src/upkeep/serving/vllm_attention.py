@@ -33,12 +33,10 @@ from upkeep.serving.llama import attention_with_sums, by_heads, by_tokens
 FEWEST_REQUESTS, FEWEST_TOKENS = 4, 512
 """With fewer that begin alike, or fewer tokens alike, there is little to share."""
 MOST_ASKED, MOST_OWN = 256, 1024
-"""Tokens of a request in a step, and those that it does not share: with more of either it is left to the kernel, which
-then goes through its keys as well."""
+"""Tokens of a request in a step, and those that it does not share: one with more of either is left to the kernel, which
+takes so many queries at once that little is spared."""
 AT_ONCE = 4096
-"""Tokens whose keys and values are taken from their blocks at a time, so that near caches hold them."""
-NOBODY = -1
-"""No block."""
+"""Tokens whose keys and values are taken from their blocks at a time: a copy of all of them would take much room."""
 KERNEL = "vec16"
 """vLLM's, whose blocks are read here: of each head its keys, one number of all tokens after the other, and then its
 values, one token after the other."""
@@ -133,32 +131,38 @@ def shared_of(
     left = torch.ones(len(lengths), dtype=torch.bool)
     if table.shape[1] < fewest:
         return [], left
-    last = table[:, fewest - 1].masked_fill((before < fewest) | (asked > MOST_ASKED), NOBODY)
+    may = ((before >= fewest) & (asked <= MOST_ASKED)).nonzero()[:, 0]
+    kinds, kind = table[may][:, [0, fewest - 1]].unique(dim=0, return_inverse=True)
     found: list[Shared] = []
-    for one, count in zip(*last.unique(return_counts=True), strict=True):
-        if one != NOBODY and count >= FEWEST_REQUESTS:
-            some = (last == one).nonzero()[:, 0]
-            shared, these = _beginning(table[some], before[some])
-            some = some[these & (lengths[some] - shared * block <= MOST_OWN)]
-            if shared >= fewest and len(some) >= FEWEST_REQUESTS:
-                some = some[asked[some].argsort(stable=True)]  # those that ask alike together
-                found.append(_shared(table[some], shared, lengths[some], starts[some], asked[some], block, ratio))
-                left[some] = False
+    for n in range(len(kinds)):
+        some = may[kind == n]
+        while len(some) >= FEWEST_REQUESTS:
+            shared, these = _beginning(table[some], before[some], lengths[some], block)
+            if shared < fewest or these.sum() < FEWEST_REQUESTS:
+                break
+            group, some = some[these], some[~these]
+            group = group[asked[group].argsort(stable=True)]  # those that ask alike together
+            found.append(_shared(table[group], shared, lengths[group], starts[group], asked[group], block, ratio))
+            left[group] = False
     return found, left
 
 
-def _beginning(table: torch.Tensor, before: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """With how many blocks requests begin alike, and which ones do (a mask): of all numbers that one of them has in
-    common with others the one by which most is spared.
+def _beginning(
+    table: torch.Tensor, before: torch.Tensor, lengths: torch.Tensor, block: int
+) -> tuple[int, torch.Tensor]:
+    """With how many blocks requests begin alike, and which ones do and have little besides (a mask): of all numbers
+    that one of them has in common with others the one by which most is spared.
 
     Args:
-        before: blocks of each that were there before this step.
+        before: blocks of each before its tokens of this step. (What others compute in this step is among them: keys are
+            put into their blocks before any attention.)
     """
     one = before.argsort()[len(before) // 2]
     alike = (table[:, : before[one]] == table[one, : before[one]]).cumprod(1).sum(1).minimum(before)
-    most, _ = alike.sort(descending=True)
-    shared = most[(most * torch.arange(len(most))).argmax()]
-    return int(shared), alike >= shared
+    each = alike.unique()
+    these = (alike >= each[:, None]) & (lengths - each[:, None] * block <= MOST_OWN)
+    best = (each * (these.sum(1) - 1)).argmax()
+    return int(each[best]), these[best]
 
 
 def _shared(

@@ -109,8 +109,8 @@ def search_of(coordinator: Any) -> Callable[[Sequence[bytes], int], tuple[tuple[
     def search(block_hashes: Sequence[bytes], max_cache_hit_length: int) -> tuple[tuple[list[Any]], int, int]:
         held = coordinator.block_pool.cached_block_hash_to_block._cache  # another one after a reset
         whole = max_cache_hit_length // coordinator.block_size
-        found = [*map(held.get, [one + GROUP for one in islice(block_hashes, whole)]), None]
-        del found[found.index(None) :]
+        found = [*map(held.get, [one + GROUP for one in islice(block_hashes, whole)])]
+        del found[next((n for n, one in enumerate(found) if one is None), whole) :]
         if dict in set(map(type, found)):  # of blocks with the same content
             found = [next(iter(one.values())) if isinstance(one, dict) else one for one in found]
         return (found,), len(found) * coordinator.block_size, 0

@@ -264,12 +264,16 @@ def _numbers(
 def _may_be_apart(both: pl.DataFrame, trained: set[str]) -> set[str]:
     """Cells of models that were trained anew where a few intervals may have nothing in common with the recorded ones.
     An interval tells what other questions would have given, and not what another training would; so one in twenty of a
-    cell's numbers may lie apart, by no more than the wider of its two intervals."""
+    cell's numbers may lie apart, by no more than half the wider of its two intervals, and not the cell's accuracy."""
+    ends = ["low", "high", "low_now", "high_now"]
+    of_two = both.filter(pl.col("cell").is_in(trained)).drop_nulls(ends)
+    of_two = of_two.filter(pl.all_horizontal(pl.col(ends).is_finite()))
     between = pl.max_horizontal("low", "low_now") - pl.min_horizontal("high", "high_now")
     wider = pl.max_horizontal(pl.col("high") - pl.col("low"), pl.col("high_now") - pl.col("low_now"))
-    of_two = both.filter(pl.col("cell").is_in(trained)).drop_nulls(["low", "low_now"])
-    few, near = (between > CLOSE).sum() <= pl.len() // ONE_IN, (between <= wider).all()
-    return set(of_two.group_by("cell").agg(few & near).filter(pl.nth(1))["cell"])
+    first = pl.col("whole") & (pl.col("metric") == "accuracy") & (pl.col("subset") == "all")
+    few = (between > CLOSE).sum() <= pl.len() // ONE_IN
+    near = ((between <= CLOSE) | (between <= wider / 2) & ~first).all()
+    return set(of_two.group_by("cell").agg(may=few & near).filter("may")["cell"])
 
 
 def _may_be(row: Mapping[str, Any], *, of_two: bool) -> bool:

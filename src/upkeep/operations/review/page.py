@@ -18,7 +18,8 @@ from upkeep.text import duration, one_line
 FREE = (
     "Of a cell whose answers may differ, a number must lie within the recorded 95% interval; one that was recorded "
     "without an interval must be there, whatever it is. Of a model that the run trained, which is another "
-    "one on another kind of processor, the recorded and the found interval must overlap."
+    "one on another kind of processor, the recorded and the found interval must overlap, but for one in twenty of a "
+    "cell's numbers: those may lie apart by no more than half the wider interval, and the cell's accuracy may not."
 )
 LISTED = 400
 """Differences of a kind that the page lists."""
