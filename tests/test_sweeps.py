@@ -309,7 +309,7 @@ def test_a_batch_that_is_interrupted_ends_all_its_containers_and_goes_on_where_i
     runtime = Ends()
     with pytest.raises(KeyboardInterrupt):
         run_batch(catalog, Batch("b", ECHOES), runtime=runtime)
-    running = [one for one in psutil.Process().children(recursive=True) if one.is_running()]
+    running = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
     assert not [one for one in running if "predictions.jsonl" in " ".join(one.cmdline())]
     assert {one.state for one in read_all(catalog.results / "status")} <= {"stopped", "done"}
     run_batch(catalog, Batch("b", ECHOES), runtime=ScriptedRuntime())
