@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from conftest import ROOT
 from engine_models import answers, chat, document, engine, spec, tiny
 from upkeep.cell.interface import Message
 
 __all__ = ["tiny"]
 
-SRC = Path(__file__).resolve().parents[1] / "src"
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
 
 import msgspec
-import torch
 
 from upkeep.cell.lockstep import Handle, lockstep
 from upkeep.contract import EngineSettings, ModelSpec
@@ -180,12 +179,10 @@ def test_what_begins_alike_is_attended_to_together_and_answered_as_by_itself(
     tiny: Path, tmp_path: Path, vllm_python: Path, gib: float, at_once: int
 ) -> None:
     card = spec(context_length=6000)
-    (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "card.json").write_bytes(msgspec.json.encode(card))
     (tmp_path / "rounds.json").write_text(json.dumps(ROUNDS))
     given = [tmp_path / "card.json", tiny, tmp_path / "rounds.json", str(gib), str(at_once), tmp_path / "found.json"]
-    command = [vllm_python, tmp_path / "program.py", *given]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(SRC)}, check=True)
+    run_there(vllm_python, tmp_path, PROGRAM, *given)
 
     together, alone, groups = json.loads((tmp_path / "found.json").read_text())
     assert max(found for found, _ in groups) == 2  # streams in one step
@@ -204,5 +201,11 @@ def texts(replies: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.vllm
 def test_what_is_found_together_is_what_the_kernel_finds(tmp_path: Path, vllm_python: Path) -> None:
-    (tmp_path / "program.py").write_text(BESIDE_THE_KERNEL)
-    subprocess.run([vllm_python, tmp_path / "program.py"], env=os.environ | {"PYTHONPATH": str(SRC)}, check=True)
+    run_there(vllm_python, tmp_path, BESIDE_THE_KERNEL)
+
+
+def run_there(python: Path, folder: Path, program: str, *given: Path | str) -> None:
+    """Run a program in the environment with vLLM."""
+    path = folder / "program.py"
+    path.write_text(program)
+    subprocess.run([python, path, *given], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, check=True)
