@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from upkeep.operations.plan.counts.sample import KNOTS, WHOLE, Interval, Sample,
 from upkeep.serving.counting import cells as counting
 from upkeep.serving.counting.byte_tokens import ByteTokens
 from upkeep.serving.counting.engine import FILLER
+from upkeep.serving.counting.hashed_words import HashedWords
 from upkeep.serving.counting.records import CountJob, Counts, Line
 from upkeep.serving.counting.reuse import Blocks, Segments, computed, least
 
@@ -351,3 +353,17 @@ def test_what_is_asked_as_documents_arrive_stands_for_all_documents(each: list[t
     found = extrapolate_arrival(asked, 1 / part)
     assert found["requests"] == found["output"] == pytest.approx(part * sum(calls for calls, _ in each))
     assert found["prompt"] == found["computed"] == pytest.approx(part * sum(calls * size for calls, size in each))
+
+
+# ---------------------------------------------------------------- in place of an embedder
+
+
+def test_what_stands_in_for_an_embedder_reads_as_much_at_a_time_and_minds_which_words_there_are() -> None:
+    short, long = HashedWords(4), HashedWords(4000)
+    assert short.windows("a b  c d\ne f g") == ["a b c", "d e f", "g"] and short.windows("") == [""]
+    assert long.windows("a b  c d\ne f g") == ["a b c d e f g"]
+    found = long.documents(["the cat and the hat", "the hat and a Cat", "cat and the hat", "", "the dog"])
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1)
+    assert (found[0] == found[2]).all() and (found[0] != found[1]).any()
+    near = found @ found[0]
+    assert near[2] > near[1] > near[4] > near[3]

@@ -154,11 +154,12 @@ def test_what_is_asked_as_documents_arrive_is_counted_once_and_as_where_none_has
     assert (beside.arrival, beside.arrivals) == (alone.arrival, alone.arrivals) and computed(alone.arrivals) > 0
 
 
+@pytest.mark.parametrize("method", ["rag_bm25", "rag_dense"])
 def test_cells_are_counted_in_the_passes_and_beside_the_cells_in_which_they_are_asked(
-    root: Path, runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch
+    root: Path, runtime: LocalRuntime, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     add_model(root, "held", context_length=6000, gpus=1, engine="vllm", parameters_b=1)
-    few, some, most = cells = [cell(f"rag_bm25/k{k}", "held") for k in (1, 2, 3)]
+    few, some, most = cells = [cell(f"{method}/k{k}", "held") for k in (1, 2, 3)]
 
     def counted(size: int, *, sweep: bool = False) -> dict[Job, Tally]:
         """Of cells that are asked so many questions of a stream in a pass."""
@@ -180,5 +181,7 @@ def test_cells_are_counted_in_the_passes_and_beside_the_cells_in_which_they_are_
     assert beside[most].computed < passes[most].computed - passes[some].computed / 2
     monkeypatch.setattr(counting, "WHOLE", 1)
     assert counted(1) == passes, "what probes of a pass share is counted whole"
-    monkeypatch.setattr(counting, "FOUND", 1)
-    assert all(0 < found.counted < found.records == PROBES for found in counted(1).values())
+    for limit in ("IN_PASSES", "PASSES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(counting, limit, 1)
+            assert all(0 < found.counted < found.records == PROBES for found in counted(1).values())

@@ -50,7 +50,8 @@ def _count(job: CountJob, methods: Path) -> Counts:
         spec = msgspec.structs.replace(spec, tool_calls="hermes")
         cell = msgspec.structs.replace(cell, model_spec=spec)
     tokens = ByteTokens(job.tokens_per_byte) if job.tokens_per_byte else ChatTokens(cell.model_path or "", spec)
-    forms, embedder = FormTokens(tokens, spec.tool_calls), HashedWords() if cell.embedder_spec is not None else None
+    forms, reads = FormTokens(tokens, spec.tool_calls), cell.embedder_spec
+    embedder = HashedWords(reads.context_length) if reads is not None else None
     lines: list[Line] = []
     arrivals: list[Mapping[str, Handle]] = []
     for number, path in enumerate(job.passes):

@@ -30,7 +30,7 @@ from upkeep.layout import Layout
 from upkeep.method_cards import sees_of, shown_of, supervision_of
 from upkeep.operations.plan.counts.dataset import CountedDataset, Say
 from upkeep.operations.plan.counts.extrapolation import extrapolate, extrapolate_arrival
-from upkeep.operations.plan.counts.sample import FOUND, PASSES, WHOLE, Sample
+from upkeep.operations.plan.counts.sample import IN_PASSES, PASSES, WHOLE, Sample
 from upkeep.operations.plan.counts.tally import Arrival, Tally
 from upkeep.serving.counting.records import Assumed, CountJob, Counts
 from upkeep.sources import tree
@@ -146,8 +146,7 @@ class _Counting:
             smaller = itertools.takewhile(lambda cell: cell != job, self.sweeps[job])
             beside = [describe(catalog, cell, dataset.card.chunk_tokens) for cell in smaller]
         numbers = room = None
-        shares = shown is not None and shown.ranker is not None and 1 < found.passes <= PASSES
-        chosen = dataset.sample(told.trials, held, FOUND if shares else WHOLE)
+        chosen = dataset.sample(told.trials, held, IN_PASSES if 1 < found.passes <= PASSES else WHOLE)
         if chosen.whole:
             # Then it is counted as it is asked. Where a cache holds all that counts, its size does not.
             numbers = found.numbers if found.passes > 1 else None
@@ -164,7 +163,7 @@ class _Counting:
             "parameters": [one.parameters for one in (told, *beside)],
             "sees": sees_of(card, job.variant),
             "streams": card.streams,
-            "dense": told.embedder_spec is not None,
+            "dense": told.embedder_spec and told.embedder_spec.context_length,
             "engine": [told.engine.name, told.engine.prefix_cache, told.engine.options, told.engine.max_in_flight],
             "trials": told.trials,
             "prompt": msgspec.to_builtins(told.prompt),

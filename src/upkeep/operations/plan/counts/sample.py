@@ -1,7 +1,7 @@
 """What of a dataset is counted, and how it stands for the rest.
 
-A dataset of up to `WHOLE` predictions is counted whole, hence exactly, and one of up to `FOUND` where probes are asked
-together that find the same (`upkeep.execution.passes`). Of a larger one some streams are taken, spread over their
+A dataset of up to `WHOLE` predictions is counted whole, hence exactly, and one of up to `IN_PASSES` where probes are
+asked in up to `PASSES` passes (`upkeep.execution.order`). Of a larger one some streams are taken, spread over their
 sizes; of each stream `KNOTS` intervals, first and last among them, each after the interval before it, so that what is
 reused from one to the next shows; of each interval its first probe, which pays for what is new, and a few others.
 """
@@ -15,9 +15,9 @@ from typing import Any
 
 WHOLE = 2000
 """Predictions of a dataset that is counted whole."""
-FOUND, PASSES = 10_000, 32
-"""Those of one that is asked in so many passes by what is found, at most: a sample does not show what probes of a pass
-share, and each pass takes in all documents."""
+IN_PASSES, PASSES = 10_000, 32
+"""Those of one that is asked in so many passes, at most: a sample does not show what probes of a pass share, and each
+pass takes in all documents."""
 SAMPLED = 200
 """Predictions of a larger one that are counted, about."""
 KNOTS = 10
