@@ -27,7 +27,7 @@ from upkeep.catalog import Catalog
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "pico"
 BEFORE = make.TRAINED / "methods"
-"""The model that the last stage goes on from."""
+"""The model that `texts` goes on from."""
 PROMPTS = inputs_of.prompts(Catalog(ROOT))
 
 
@@ -71,7 +71,7 @@ def words(small: list[worlds.World]) -> frozenset[str]:
 def test_a_name_that_was_never_met_has_pieces_that_many_names_have_and_words_are_what_they_were(
     names: renaming.Pools, small: list[worlds.World], words: frozenset[str]
 ) -> None:
-    """Of the tokenizer that the last stage goes on from a third of the names have a piece that hardly any other has."""
+    """Of the tokenizer that `texts` goes on from a third of the names have a piece that hardly any other has."""
     assert {"the", "After"} <= words and not words & {name.capitalize() for name in names.plain}
     before = Tokenizer.from_file(str(BEFORE / "tokenizer.json"))
     after = tokenizer.pruned(before, 1000, words)
@@ -319,6 +319,18 @@ def test_replies_do_not_depend_on_the_number_of_processes_nor_on_what_else_is_as
     assert shipped.reply(prompts, 12, workers=2) == replied
     assert shipped.reply(prompts[::-1], 12)[::-1] == replied
     assert len(set(replied)) > 30
+
+
+def test_what_a_model_said_is_known_by_what_it_was_asked(tmp_path: Path) -> None:
+    """For the model before a stage is asked once, and held against the one after it."""
+
+    def asked(held_out: str, unseen: str) -> str:
+        (tmp_path / "held_out.jsonl").write_text(held_out)
+        (tmp_path / "unseen.jsonl").write_text(unseen)
+        return make._asked(tmp_path)
+
+    assert asked("{}", "{}") == asked("{}", "{}")
+    assert len({asked("{}", "{}"), asked("{ }", "{}"), asked("{}", "{ }")}) == 3
 
 
 def test_the_card_says_what_was_measured() -> None:

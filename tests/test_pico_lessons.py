@@ -23,7 +23,7 @@ from recipe.memories import NOTHING, REWRITTEN, SUMMED
 from recipe.passages import OF, by_dataset
 from recipe.searching import CALL, CRITIQUE, LINE
 from recipe.settings import Given
-from recipe.stages import METHODS, STAGES, TEXTS, WORLDS
+from recipe.stages import STAGES
 from recipe.teacher import ASKED, Teacher, invented_in
 from recipe.worlds import World
 from upkeep.building import names, synthetic
@@ -47,7 +47,7 @@ def catalog() -> Catalog:
 
 @pytest.fixture(scope="module")
 def given(catalog: Catalog) -> Given:
-    return msgspec.structs.replace(inputs_of.given(catalog, TEXTS, [WORLDS, METHODS]), known=[])
+    return msgspec.structs.replace(inputs_of.given(catalog, STAGES[-1], STAGES[:-1]), known=[])
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def _reply(lesson: Lesson) -> str:
 
 def test_every_floor_is_of_a_skill_that_is_asked(asked: dict[str, list[Lesson]]) -> None:
     elsewhere = {"judging", measured.PARSES, measured.IN_FORMAT}
-    for skill in METHODS.floors | TEXTS.floors:
+    for skill in (skill for stage in STAGES[1:] for skill in stage.floors):
         assert skill in asked or skill in elsewhere or skill.startswith(("a label", "a count", "an answer from")), skill
     assert all(len(lessons) >= 3 for lessons in asked.values())
 
@@ -208,7 +208,7 @@ def test_a_lesson_s_chat_is_the_one_of_the_tokenizers_template(tmp_path: Path, r
 
 @pytest.fixture(scope="module")
 def held_out(catalog: Catalog) -> tuple[list[World], set[str]]:
-    """The worlds of `mini`, and the invented names in them."""
+    """The worlds of `mini` and some that the evaluation alone sees, and the invented names in them."""
     drawn = set[str]()
     half, made = names.is_held_out, synthetic.Cast
 
@@ -229,6 +229,9 @@ def held_out(catalog: Catalog) -> tuple[list[World], set[str]]:
             inputs_of.build_world(catalog, name, int(catalog.dataset(name).options["seed"]))
             for name in inputs_of.DATASETS
         ]
+        # OAKS's builders draw from both halves of the names.
+        oaks = ("oaks_babi_mini", "oaks_novel_mini")
+        found += [inputs_of.build_world(catalog, name, seed) for name in oaks for seed in inputs_of.UNSEEN]
     return found, drawn & renaming.words_of(found)
 
 
@@ -239,7 +242,7 @@ def teacher(catalog: Catalog, held_out: tuple[list[World], set[str]], size: Enco
         for name in ("evowiki_mini", "oaks_babi_mini", "prelude_mini")
         for seed in inputs_of.SEEDS[:3]
     ]
-    given = inputs_of.given(catalog, TEXTS, [WORLDS, METHODS], held_out[0])
+    given = inputs_of.given(catalog, STAGES[-1], STAGES[:-1], held_out[0])
     return Teacher(worlds, msgspec.structs.replace(given, known=[]), size, ROOT / "methods")
 
 

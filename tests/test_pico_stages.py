@@ -241,7 +241,7 @@ def test_a_stage_that_costs_a_skill_is_refused_with_both_figures(
 
     def write_inputs(catalog: Catalog, folder: Path, *rest: Any) -> None:
         (folder / "base").mkdir(parents=True, exist_ok=True)
-        for name in ("worlds.jsonl", "given.json"):
+        for name in ("worlds.jsonl", "given.json", "held_out.jsonl", "unseen.jsonl"):
             (folder / name).write_text("{}")
 
     monkeypatch.setattr(make, "write_inputs", write_inputs)

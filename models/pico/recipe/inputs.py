@@ -38,8 +38,10 @@ DATASETS = (
 """Whose worlds it learns from: those of the suite `mini`."""
 SEEDS = range(100, 124)
 """Of the worlds, none of them a dataset's own."""
-UNSEEN = range(200, 202)
-"""Seeds of worlds that the evaluation alone sees, beside the datasets' own; they have held-out names, too."""
+UNSEEN = range(200, 206)
+"""Seeds of worlds that the evaluation alone sees, beside the datasets' own; they have held-out names, too. OAKS's
+builders draw from both halves: lessons leave out the names of these worlds, but for those of `worlds`, which left out
+none, and those of `methods` and `texts`, which knew of the first two worlds alone."""
 POOL = 10_000
 """Names of each kind that lessons draw from."""
 CHINESE = (1000, 60)

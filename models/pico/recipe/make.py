@@ -200,19 +200,20 @@ def _trained(
     work.mkdir(parents=True, exist_ok=True)
     given = {"cell": inputs, "recipe": HERE}
     place = {name: runtime.path_of(name, path) for name, path in (given | {"output": work}).items()}
-    if base is not None and not (work / f"before.{REPLIES}").is_file():
-        _evaluated(runtime, prepared, inputs, base, work, f"before.{REPLIES}")
+    before = work / f"before.{_asked(inputs)[:16]}.{REPLIES}"
+    if base is not None and not before.is_file():
+        _evaluated(runtime, prepared, inputs, base, work, before.name)
     resources = Resources(cpus=2, memory_gb=16, minutes=360)
     call = [place["recipe"], "train", place["cell"], place["output"]]
     runtime.run_tool(prepared, call, inputs=given, output=work, resources=resources)
     _evaluated(runtime, prepared, inputs, work, work, REPLIES)
-    _record(inputs, work, stage, earlier, base)
+    _record(inputs, work, stage, earlier, base, before)
     lost: Mapping[str, tuple[float, float]] = {}
     if base is not None:
-        asked = measure(work / f"before.{REPLIES}")
+        asked = measure(before)
         # Items of one list are right or wrong together, so that they say less than as many questions.
         guarded = [s for s in asked if s.partition(": ")[0] not in DATASETS and not s.endswith(ITEMS)]
-        lost = costs(work / f"before.{REPLIES}", work / REPLIES, guarded)
+        lost = costs(before, work / REPLIES, guarded)
     _note_other_seed(inputs, work, [*lost])
     if lost:
         raise UpkeepError(
@@ -243,6 +244,12 @@ def _key(inputs: Path, seed: int | None = None) -> str:
     return hashlib.sha256((inputs / "worlds.jsonl").read_bytes() + given + rest).hexdigest()
 
 
+def _asked(inputs: Path) -> str:
+    """What models are asked, besides what their weights are made of: of the same stage both are asked the same."""
+    parts = (HERE / "evaluate.py", inputs / "held_out.jsonl", inputs / "unseen.jsonl")
+    return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
+
+
 def _evaluated(runtime: Runtime, prepared: Prepared, inputs: Path, model: Path, work: Path, name: str) -> None:
     given = {"cell": inputs, "recipe": HERE, "model": model}
     place = {role: runtime.path_of(role, path) for role, path in (given | {"output": work}).items()}
@@ -257,11 +264,16 @@ def _record(
     stage: Stage,
     earlier: Sequence[Stage],
     base: Path | None,
+    before_file: Path,
 ) -> None:
-    """Write down what a stage was made of, and what came of it."""
+    """Write down what a stage was made of, and what came of it.
+
+    Args:
+        before_file: replies of the model that it goes on from.
+    """
     last = [json.loads(line) for line in (work / LOG).read_text().splitlines() if '"step"' in line][-1:]
     after = measure(work / REPLIES)
-    before = measure(work / f"before.{REPLIES}") if base is not None else {}
+    before = measure(before_file) if base is not None else {}
     line = {
         "stage": stage.name,
         "after": stage.after,

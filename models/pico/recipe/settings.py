@@ -72,9 +72,5 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Those that training may use."""
     held_out: Pools
     """Those of the evaluation."""
-    probes: int = 40
-    """Of each dataset and method, in the evaluation."""
-    items: int = 60
-    """Of each skill that is asked as methods and judges ask."""
     checkpoint: int = 200
     """Steps from one checkpoint to the next, which no weight depends on."""
