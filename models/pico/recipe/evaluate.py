@@ -44,7 +44,7 @@ LESSONS = 30
 """Of each number of facts at large."""
 PROBES = 40
 """Of each dataset and method, and of what is known by heart; of each world, of each kind of count and chain."""
-ITEMS = 150
+QUESTIONS = 150
 """Of each skill that is asked as methods and judges ask, and of those over worlds that no lesson is of."""
 
 
@@ -351,8 +351,8 @@ def main(arguments: list[str]) -> int:
     unseen = worlds.read(inputs / "unseen.jsonl")
     rng = Random("pico evaluation of methods")
     for room in rooms(inputs, given, unseen):
-        asked += as_asked(rng, room, ITEMS)
-    asked += harder(unseen, given, model, ITEMS, rng)
+        asked += as_asked(rng, room, QUESTIONS)
+    asked += harder(unseen, given, model, QUESTIONS, rng)
     # The small datasets alone ask for 29 counts up to two: six of them that go the other way look like 20 points lost.
     for world in unseen:
         asked += closer(world, Prompt(given.prompts[world.prompt], world.examples), model, PROBES, rng)
